@@ -4,6 +4,7 @@
 
 #include "exchange/stream/stream_cuda_device.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
+#include "plugins/nccl_preload/cuda_exchange.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 
 namespace gradwire::nccl_preload {
@@ -11,12 +12,15 @@ namespace {
 
 class CudaLink final : public drop_in::DeviceLink {
  public:
-  CudaLink(std::unique_ptr<CallerMessages> messages, int device) : device_(std::move(messages), device, nullptr) {}
+  CudaLink(std::unique_ptr<CallerMessages> messages, int device)
+      : port_(*messages, device), device_(std::move(messages), device, nullptr) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* stream) override { device_.set_caller(static_cast<cudaStream_t>(stream)); }
+  [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
 
  private:
+  CudaExchange port_;  // it uses the messages only while calls are made
   exchange::CudaDevice device_;
 };
 

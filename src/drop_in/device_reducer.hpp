@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "drop_in/device_exchange.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
@@ -29,6 +30,8 @@ class DeviceLink {
   [[nodiscard]] virtual exchange::StreamDevice& device() noexcept = 0;
   /// Sets the stream, a handle of the library, to which follow_caller() and lead_caller() refer from now on.
   virtual void set_caller(void* stream) = 0;
+  /// The messages by which the ranks agree on numbers beside the calls.
+  [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
 };
 
 /// A sum or mean over the ranks, as the caller wrote it. Its memory is the device's.

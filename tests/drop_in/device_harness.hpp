@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,9 +26,63 @@ inline Configuration configuration_of(const std::string& policy) {
   return configuration;
 }
 
+// Exchanges over the transport of the device, beside its messages.
+class TransportPort final : public ExchangePort {
+ public:
+  explicit TransportPort(std::shared_ptr<Transport> transport)
+      : transport_(std::move(transport)), operations_(2 * static_cast<std::size_t>(transport_->world_size())) {}
+  // A message under way would write to freed memory.
+  ~TransportPort() override {
+    for (Operation& operation : operations_) {
+      if (operation.pending()) {
+        transport_->cancel(operation);
+      }
+    }
+  }
+
+  void begin(std::span<const std::uint32_t> mine, void* /*stream*/) override {
+    const auto world = static_cast<std::size_t>(transport_->world_size());
+    all_.assign(world * mine.size(), 0);
+    each_ = mine.size();
+    const auto own = static_cast<std::size_t>(transport_->rank());
+    std::copy(mine.begin(), mine.end(), all_.begin() + static_cast<std::ptrdiff_t>(own * each_));
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      if (rank != own) {
+        transport_->post_receive(operations_[2 * rank], static_cast<int>(rank), kTagLimit - 1,
+                                 std::as_writable_bytes(std::span(all_).subspan(rank * each_, each_)));
+        transport_->post_send(operations_[2 * rank + 1], static_cast<int>(rank), kTagLimit - 1,
+                              std::as_bytes(std::span(all_).subspan(own * each_, each_)));
+      }
+    }
+    ++begun;
+  }
+  [[nodiscard]] bool arrived() override {
+    transport_->progress({});
+    return std::none_of(operations_.begin(), operations_.end(),
+                        [](const Operation& operation) { return operation.pending(); });
+  }
+  void finish(std::span<std::uint32_t> largest, std::chrono::milliseconds /*timeout*/) override {
+    while (!arrived()) {
+      transport_->progress(std::chrono::milliseconds(1));
+    }
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      largest[i % each_] = i < each_ ? all_[i] : std::max(largest[i % each_], all_[i]);
+    }
+  }
+
+  int begun = 0;
+
+ private:
+  std::shared_ptr<Transport> transport_;
+  std::vector<Operation> operations_;
+  std::vector<std::uint32_t> all_;  // by rank
+  std::size_t each_ = 0;
+};
+
 class HostLink final : public DeviceLink {
  public:
-  HostLink(std::shared_ptr<Transport> transport, std::size_t limit) : host(std::move(transport), limit, kSlab) {}
+  HostLink(const std::shared_ptr<Transport>& transport, std::size_t limit)
+      : host(transport, limit, kSlab), port(transport) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return host; }
   // Each stream is named twice in a run: before its jobs and after.
@@ -38,18 +93,21 @@ class HostLink final : public DeviceLink {
     }
   }
 
+  [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port; }
+
   static constexpr std::size_t kSlab = 4096;
   test::HostDevice host;
+  TransportPort port;
   std::vector<void*> streams;
   bool blocks = false;  // the host waits for the other ranks before it goes on, as in a first message between two ranks
 };
 
 // One rank in one communicator.
 struct Place {
-  Place(const Configuration& configuration, Ledger& ledger, std::shared_ptr<Transport> transport, std::uint64_t process,
-        std::size_t limit = ~std::size_t{0})
+  Place(const Configuration& configuration, Ledger& ledger, const std::shared_ptr<Transport>& transport,
+        std::uint64_t process, std::size_t limit = ~std::size_t{0})
       : world(transport->world_size()), rank(transport->rank()) {
-    auto made = std::make_unique<HostLink>(std::move(transport), limit);
+    auto made = std::make_unique<HostLink>(transport, limit);
     link = made.get();
     reducer = std::make_shared<DeviceReducer>(configuration, ledger, std::move(made), process);
   }
