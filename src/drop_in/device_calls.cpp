@@ -93,6 +93,23 @@ int compress(std::span<const Routed> routed, DeviceLibrary& library) {
   return code;
 }
 
+// Exchanges of a reducer's ranks come behind all its calls here, on the stream of one of them.
+int end_calls(std::span<const DeviceCall> calls, DeviceLibrary& library) {
+  int code = 0;
+  DeviceReducer* ended = nullptr;
+  for (const DeviceCall* call : by_identity(calls)) {
+    DeviceReducer* reducer = call->reducer.get();
+    if (call->reduce.captured || reducer == ended) {
+      continue;
+    }
+    ended = reducer;
+    if (reducer->failure().empty() && !attempt(*reducer, library, [&] { reducer->end_call(call->reduce.stream); })) {
+      code = library.failed();
+    }
+  }
+  return code;
+}
+
 }  // namespace
 
 void reach_agreement(std::span<const std::shared_ptr<DeviceReducer>> reducers, DeviceLibrary& library) {
@@ -133,10 +150,16 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
   for (const DeviceCall* call : by_identity(calls)) {
     DeviceReducer& reducer = *call->reducer;
     Routed routed{.call = call, .route = {}};
-    if (!attempt(reducer, library,
-                 [&] { routed.route = reducer.route(call->call, call->decided, call->op, call->reduce); })) {
+    const bool made = attempt(reducer, library, [&] {
+      routed.route = call->reduce.captured ? reducer.route_captured(call->call, call->op)
+                                           : reducer.route(call->call, call->decided, call->op, call->reduce);
+    });
+    if (!made) {
       code = library.failed();
       continue;
+    }
+    for (const std::string& line : reducer.take_lines()) {
+      library.say(line);
     }
     const bool compress = routed.route.decision.compress && !reducer.dry_run();
     (compress ? compressed : passed).push_back(std::move(routed));
@@ -146,7 +169,9 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
     return passing;  // the library's error comes first; the group ends here, as the library's own would
   }
   const int compressing = compress(compressed, library);
-  return code != 0 ? code : compressing;
+  code = code != 0 ? code : compressing;
+  const int ending = end_calls(calls, library);
+  return code != 0 ? code : ending;
 }
 
 }  // namespace gradwire::drop_in

@@ -7,6 +7,7 @@
 
 #include "base/current_error.hpp"
 #include "exchange/resolved_call.hpp"
+#include "plan/hash.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -19,6 +20,7 @@ struct DeviceRank {
   RankSettings settings;
   std::uint64_t process = 0;
   std::uint64_t identity = 0;  // rank 0's becomes the communicator's
+  std::uint64_t name = 0;      // hash of the communicator's name
 };
 
 // Returns a number that no other communicator of this process gets and, most likely, none of another process.
@@ -76,7 +78,7 @@ AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
 }  // namespace
 
 DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
-                             std::uint64_t process)
+                             std::uint64_t process, std::string name)
     : configuration_(configuration),
       ledger_(ledger),
       link_(std::move(link)),
@@ -85,7 +87,9 @@ DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger,
       executor_(backend_),
       rank_(backend_.rank()),
       world_(backend_.world_size()),
-      process_(process) {}
+      process_(process),
+      name_(std::move(name)),
+      exchange_(link_->exchange_port(), configuration.longest_wait()) {}
 
 DeviceReducer::~DeviceReducer() = default;
 
@@ -100,7 +104,10 @@ void DeviceReducer::open() {
     configuration.mode = Mode::disabled;
   }
   disabled_ = configuration.disabled;
-  DeviceRank mine{.settings = RankSettings::of(configuration), .process = process_, .identity = 0};
+  DeviceRank mine{.settings = RankSettings::of(configuration),
+                  .process = process_,
+                  .identity = 0,
+                  .name = plan::hash_of(name_.data(), name_.size(), 0)};
   mine.identity = new_identity(process_);
   upload(agreeing_, std::as_bytes(std::span(&mine, 1)));
 }
@@ -119,11 +126,9 @@ void DeviceReducer::close() {
   identity_ = ranks[0].identity;
   device_.zero(step_, sizeof(std::uint32_t));
   router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
-}
-
-Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
-                                   const DeviceReduce& reduce) {
-  return router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});
+  if (std::all_of(ranks.begin(), ranks.end(), [&](const DeviceRank& rank) { return rank.name == ranks[0].name; })) {
+    router_->set_communicator_name(name_);
+  }
 }
 
 void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) {
@@ -168,11 +173,7 @@ bool DeviceReducer::all_say(std::uint64_t value) {
 
 void DeviceReducer::run(std::span<const Job> jobs) {
   const CurrentDevice current(device_);
-  if (router_->resets() != resets_) {
-    resets_ = router_->resets();
-    release(residuals_);
-    residuals_.clear();
-  }
+  forget_old_residuals();
   std::vector<void*> streams;
   for (const Job& job : jobs) {
     if (std::find(streams.begin(), streams.end(), job.reduce.stream) == streams.end()) {
@@ -186,10 +187,16 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     executions.push_back(enqueue(job, static_cast<std::uint32_t>(executions.size())));
   }
   executor_.finish();
+  for (std::byte* factor : std::exchange(factors_, {})) {
+    backend_.release(factor);
+  }
   device_.advance(step_);  // all jobs of a run have the same step, since their last kernels are only enqueued now
   for (void* stream : streams) {
     link_->set_caller(stream);
     device_.lead_caller();
+  }
+  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
+    device_.arena().fence();
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
@@ -204,6 +211,23 @@ exchange::ChunkSize DeviceReducer::chunk_bytes() const {
   return exchange::stream_chunks(world_, configuration_.planner.policy().chunk_bytes);
 }
 
+exchange::Resolved DeviceReducer::resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
+                                          bool held) const {
+  const bool scatters = route.what.function == Function::nccl_reduce_scatter;
+  return exchange::resolve(
+      {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
+       .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
+       .codec = route.stage.codec,
+       .second_hop = route.stage.second_hop,
+       .dtype = reduce.dtype,
+       .count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count,
+       .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
+       .feedback = feedback,
+       .held = {.any = held},
+       .chunk_bytes = chunk_bytes()},
+      {rank_, world_});
+}
+
 std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Job& job, std::uint32_t index) {
   const DeviceReduce& reduce = job.reduce;
   const Router::Route& route = job.route;
@@ -211,18 +235,7 @@ std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Jo
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
   const bool feedback = route.keeps && route.resets == resets_;
   const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
-  exchange::Resolved resolved = exchange::resolve(
-      {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
-       .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
-       .codec = route.stage.codec,
-       .second_hop = route.stage.second_hop,
-       .dtype = reduce.dtype,
-       .count = count,
-       .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
-       .feedback = feedback,
-       .held = {.any = held},
-       .chunk_bytes = chunk_bytes()},
-      {rank_, world_});
+  exchange::Resolved resolved = resolve(route, reduce, feedback, held);
   const Residuals residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
   return executor_.start(
       std::move(resolved.schedule),
@@ -232,12 +245,24 @@ std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Jo
        .dtype = reduce.dtype,
        .call = std::move(resolved.call),
        .reduction = reduce.reduction,
+       .factor = reduce.factor,
+       .device_factor = load_factor(reduce),
        .bucket = index,
        .step = step_,
        .status = &device_.status(),
        .local_residual = residuals.local,
        .owner_residual = residuals.owner,
        .name = std::string(name_of(route.what.function)) + " of " + std::to_string(count) + " elements"});
+}
+
+// Returns a copy in the type that kernels read; null if the host knows the factor.
+const double* DeviceReducer::load_factor(const DeviceReduce& reduce) {
+  if (reduce.device_factor == nullptr) {
+    return nullptr;
+  }
+  std::byte* copy = factors_.emplace_back(backend_.acquire(sizeof(double)));
+  backend_.convert(reduce.device_factor, reduce.dtype, copy, DType::f64, 1, 1.0, nullptr, 1.0, nullptr);
+  return reinterpret_cast<const double*>(copy);
 }
 
 DeviceReducer::Residuals DeviceReducer::open_residuals(std::size_t place, const exchange::ResidualUse& use) {
@@ -252,7 +277,8 @@ void DeviceReducer::make_room(exchange::DeviceRange<float>& range, const exchang
   if (range.data != nullptr || wanted.count == 0) {
     return;
   }
-  range = {reinterpret_cast<float*>(backend_.acquire(wanted.count * sizeof(float))), wanted.first, wanted.count};
+  range = {reinterpret_cast<float*>(device_.arena().acquire_lasting(wanted.count * sizeof(float))), wanted.first,
+           wanted.count};
   device_.zero(range.data, wanted.count * sizeof(float));
 }
 

@@ -3,15 +3,19 @@
 // agreement of the ranks, and the question for the step if a codec needs it.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "drop_in/device_exchange.hpp"
+#include "drop_in/device_roles.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
@@ -41,14 +45,18 @@ struct DeviceReduce {
   std::uint64_t count = 0;  // elements that every rank receives
   DType dtype = DType::f32;
   Reduction reduction = Reduction::sum;
+  double factor = 1;                    // of this rank's values; 1 in a mean
+  const void* device_factor = nullptr;  // if not null, the factor: a value of `dtype` in device memory
   void* stream = nullptr;
+  bool captured = false;  // the stream is being captured into a graph
 };
 
 class DeviceReducer {
  public:
-  /// `configuration` and `ledger` must outlive the reducer. `process` is a number that no other process has.
+  /// `configuration` and `ledger` must outlive the reducer. `process` is a number that no other process has. `name` is
+  /// the communicator's, which rules ask for; it counts if all ranks gave it the same one.
   DeviceReducer(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
-                std::uint64_t process);
+                std::uint64_t process, std::string name = {});
   DeviceReducer(const DeviceReducer&) = delete;
   DeviceReducer& operator=(const DeviceReducer&) = delete;
   ~DeviceReducer();
@@ -71,9 +79,18 @@ class DeviceReducer {
   [[nodiscard]] const std::string& disabled() const noexcept { return disabled_; }
   [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
 
-  /// See Router::route(). To be called after the agreement. May wait for the other ranks.
+  /// See Router::route(). To be called after the agreement, for each call but captured ones. May wait for the other
+  /// ranks. Besides the router, the call's role decides, and the memory for its residuals.
   [[nodiscard]] Router::Route route(const Call& call, const CallDecision& decided, std::string_view op,
                                     const DeviceReduce& reduce);
+  /// The same for a captured call: it is compressed if all calls like it, made since the step last changed, were, and
+  /// keep no residuals. Waits for nobody, and no later call depends on it.
+  [[nodiscard]] Router::Route route_captured(const Call& call, std::string_view op) const;
+  /// To be called behind each routed call, or behind the group in which it was made, with the call's stream: enqueues
+  /// what the ranks must agree on.
+  void end_call(void* stream);
+  /// Returns lines for people, which one rank has.
+  [[nodiscard]] std::vector<std::string> take_lines() { return std::exchange(lines_, {}); }
   [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {
     return router_->passed_totals(route, bytes);
   }
@@ -106,6 +123,16 @@ class DeviceReducer {
     exchange::DeviceRange<float> owner = {};
     bool held = false;  // whether some rank holds any: the same on all ranks, though a rank may own nothing
   };
+  // What decides about the call of a place that keeps residuals, for as long as the step does not change.
+  enum class Room : std::uint8_t { unknown, kept, none };
+  // Calls that look alike on every rank.
+  struct Kind {
+    Function function;
+    DType dtype;
+    std::uint64_t count;
+    std::string op;
+    friend auto operator<=>(const Kind&, const Kind&) = default;
+  };
   // Memory through which the ranks exchange data.
   struct Exchange {
     std::byte* memory = nullptr;
@@ -116,7 +143,16 @@ class DeviceReducer {
   void swap(const Exchange& exchange);
   [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
   [[nodiscard]] bool all_say(std::uint64_t value);
+  // Why the call's role forbids to compress it.
+  [[nodiscard]] Reason reason_of_role(const Call& call, const Router::Route& route, const void* buffer);
+  void take_votes();
+  void forget_old_residuals();
+  [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
+  void leave_residuals_out(Router::Route& route) const;
+  [[nodiscard]] exchange::Resolved resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
+                                           bool held) const;
   std::shared_ptr<const exchange::StreamExecution> enqueue(const Job& job, std::uint32_t index);
+  [[nodiscard]] const double* load_factor(const DeviceReduce& reduce);
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
@@ -135,9 +171,20 @@ class DeviceReducer {
   AgreedSettings agreement_;
   Exchange agreeing_;
   std::optional<Router> router_;
+  std::string name_;
+  DeviceExchange exchange_;
+  DeviceRoles roles_;
+  bool needs_roles_ = false;             // a call came that the policy compresses by its role
+  std::uint64_t uncounted_ = 0;          // calls on the communicator that could not be compressed, and scatters
+  std::map<Kind, Router::Route> kinds_;  // of calls that a graph may hold: how the latest one was compressed
+  std::vector<Room> rooms_;              // by order
+  std::uint64_t room_taken_ = 0;         // bytes of the policy's limit
+  bool told_of_room_ = false;
+  std::vector<std::string> lines_;
   std::uint64_t other_calls_ = 0;
   std::uint64_t resets_ = 0;          // the router's, when the latest residual was made
   std::vector<Residuals> residuals_;  // by order
+  std::vector<std::byte*> factors_;   // device memory of the jobs under way
   std::uint32_t bad_frames_ = 0;      // the device's count, as last reported
   std::uint32_t* step_ = nullptr;     // device memory: runs so far
   std::string disabled_;

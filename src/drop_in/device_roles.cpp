@@ -1,6 +1,7 @@
 #include "drop_in/device_roles.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace gradwire::drop_in {
@@ -21,7 +22,27 @@ DeviceRoles::Role DeviceRoles::next(const Signature& call, const void* buffer, s
     ++breaks_;
   }
   const std::uint64_t number = number_++;
-  return period_ == 0 ? Role::open : roles_[number % period_];
+  if (period_ == 0) {
+    return Role::open;
+  }
+  kinds_[number % period_] = call;
+  return roles_[number % period_];
+}
+
+DeviceRoles::Role DeviceRoles::role_of(const Signature& kind) const {
+  std::optional<Role> role;
+  for (std::size_t place = 0; place < period_; ++place) {
+    if (kinds_[place].count == 0) {
+      return Role::open;  // it has not come since the step was agreed on
+    }
+    if (kinds_[place] == kind) {
+      if (role.value_or(roles_[place]) != roles_[place]) {
+        return Role::open;
+      }
+      role = roles_[place];
+    }
+  }
+  return role.value_or(Role::open);
 }
 
 bool DeviceRoles::asks() const noexcept {
@@ -78,6 +99,7 @@ void DeviceRoles::agreed(std::span<const std::uint32_t, kWords> words) {
     }
     period_ = period;
     roles_.assign(period, Role::open);
+    kinds_.assign(period, {});
   }
   const std::size_t end = std::min(period_, known_ + kPlacesAtOnce);
   for (std::size_t place = known_; place < end; ++place) {

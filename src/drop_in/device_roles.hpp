@@ -33,6 +33,8 @@ class DeviceRoles {
   void vote(std::span<std::uint32_t, kWords> words);
   /// Takes the largest values of all ranks' votes. All ranks have made the same calls since vote().
   void agreed(std::span<const std::uint32_t, kWords> words);
+  /// The role of all calls of a kind, wherever they stand in the step; open if they differ.
+  [[nodiscard]] Role role_of(const Signature& kind) const;
   /// How often roles were forgotten since the step changed.
   [[nodiscard]] std::uint64_t breaks() const noexcept { return breaks_; }
 
@@ -49,6 +51,7 @@ class DeviceRoles {
   std::uint64_t others_ = 0;              // as of the latest call
   std::size_t period_ = 0;                // calls in a step, once agreed
   std::vector<Role> roles_;               // by place
+  std::vector<Signature> kinds_;          // by place, as of the latest step
   std::size_t known_ = 0;                 // places that were voted on
   std::uint64_t breaks_ = 0;
   // The vote under way.

@@ -159,8 +159,7 @@ Router::Route Router::decide_route(const Call& call, const CallDecision& decided
     route.what.order = place->order;
     route.what.name = slot->name;
   } else {
-    first.plan = configuration_.planner.resolve(
-        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+    first.plan = resolve(call);
     by_step_ = by_step_ || needs_step(*first.plan);
     learning = by_name_ || by_order_ || needs_step(*first.plan);
     if (tracker_.due()) {
@@ -182,14 +181,23 @@ const plan::CallPlan& Router::plan_of(const Call& call) {
   }
   const auto [found, made] = plans_.try_emplace({call.count, *call.dtype});
   if (made) {
-    found->second = configuration_.planner.resolve(
-        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+    found->second = resolve(call);
   }
   return found->second;
 }
 
+plan::CallPlan Router::resolve(const Call& call, std::uint64_t order, std::string_view name) const {
+  return configuration_.planner.resolve({.count = call.count,
+                                         .dtype = *call.dtype,
+                                         .order = order,
+                                         .communicator_size = static_cast<std::uint32_t>(call.world_size),
+                                         .name = name,
+                                         .communicator_name = communicator_name_});
+}
+
 void Router::follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning) {
   route.algorithm = plan.policy.algorithm;
+  route.any_role = plan.any_role;
   const Reason reason = learning ? Reason::learning : reason_of(plan.pass);
   route.decision = {.compress = reason == Reason::none, .reason = reason};
   if (route.decision.compress && plan.policy.is_auto()) {
@@ -267,11 +275,7 @@ Router::Slot& Router::slot_of(const Call& call, const StepTracker::Place& place,
 void Router::fill(Slot& slot, const Call& call, std::uint64_t order, std::string_view name) {
   // Rules choose codecs by name, so ranks must agree on it; a job may name buffers on some ranks only.
   slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
-  slot.plan = configuration_.planner.resolve({.count = call.count,
-                                              .dtype = *call.dtype,
-                                              .order = order,
-                                              .communicator_size = static_cast<std::uint32_t>(call.world_size),
-                                              .name = by_name_ ? std::string_view(slot.name) : std::string_view()});
+  slot.plan = resolve(call, order, by_name_ ? std::string_view(slot.name) : std::string_view());
   slot.keeps = slot.plan->compress() && keeps_residuals(*slot.plan) && !dry_run_;
   slot.call = {call.function, *call.dtype, call.count};
 }

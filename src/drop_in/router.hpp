@@ -62,6 +62,7 @@ class Router {
     std::optional<std::uint64_t> sample = {};  // number of a lossy call that is to be compared, among those
     /// Whether the call passes without a choice, as all calls with the same arguments will.
     bool lasting = false;
+    bool any_role = false;  // over NCCL: the policy compresses it whether it is known to be a gradient's or not
   };
 
   /// What a rank knows about a call's place in the job. All fields but `others` may differ between ranks.
@@ -116,6 +117,9 @@ class Router {
   /// Counts a call that was passed through, or would have been compressed in a dry run.
   void count_passed(const Route& route, std::uint64_t bytes, double seconds);
 
+  /// Sets the name that rules ask for, the same on every rank. To be called before the first call.
+  void set_communicator_name(std::string name) { communicator_name_ = std::move(name); }
+
   /// From now on calls pass because some rank cannot compress here, or are compressed again; the same on every rank.
   void stand_aside(bool aside) noexcept { aside_ = aside; }
   [[nodiscard]] bool aside() const noexcept { return aside_; }
@@ -142,6 +146,7 @@ class Router {
   [[nodiscard]] Route decide_route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const Origin& origin);
   [[nodiscard]] const plan::CallPlan& plan_of(const Call& call);
+  [[nodiscard]] plan::CallPlan resolve(const Call& call, std::uint64_t order = 0, std::string_view name = {}) const;
   // The next two functions are for calls that the arguments and the agreement allow to compress. `learning`: the policy
   // needs the call's place in the step, which is not known yet.
   void follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning = false);
@@ -171,6 +176,7 @@ class Router {
   bool by_name_ = false;   // the policy has rules that ask for names
   bool by_order_ = false;  // the policy has rules that ask for the order of calls
   bool by_step_ = false;   // the policy has codecs that need the step
+  std::string communicator_name_;
   AllSay all_say_;
   StepTracker tracker_;
   std::uint64_t resets_ = 0;

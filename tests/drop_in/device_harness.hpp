@@ -18,11 +18,23 @@
 
 namespace gradwire::drop_in {
 
-inline Configuration configuration_of(const std::string& policy) {
+inline Configuration configuration_with_roles(const std::string& policy) {
   Configuration configuration;
   configuration.mode = Mode::compressing;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\n" + policy));
   configuration.timeout = std::chrono::seconds(20);
+  return configuration;
+}
+
+// The same where all calls count as gradients, at once.
+inline Configuration configuration_of(const std::string& policy) {
+  Configuration configuration = configuration_with_roles(policy);
+  Policy all = configuration.planner.policy();
+  all.defaults.roles = Roles::all;
+  for (Policy::Rule& rule : all.rules) {
+    rule.policy.roles = Roles::all;
+  }
+  configuration.planner = plan::CallPlanner(all);
   return configuration;
 }
 
@@ -105,11 +117,11 @@ class HostLink final : public DeviceLink {
 // One rank in one communicator.
 struct Place {
   Place(const Configuration& configuration, Ledger& ledger, const std::shared_ptr<Transport>& transport,
-        std::uint64_t process, std::size_t limit = ~std::size_t{0})
+        std::uint64_t process, std::size_t limit = ~std::size_t{0}, std::string name = {})
       : world(transport->world_size()), rank(transport->rank()) {
     auto made = std::make_unique<HostLink>(transport, limit);
     link = made.get();
-    reducer = std::make_shared<DeviceReducer>(configuration, ledger, std::move(made), process);
+    reducer = std::make_shared<DeviceReducer>(configuration, ledger, std::move(made), process, std::move(name));
   }
 
   int world;
@@ -151,6 +163,9 @@ struct CallOf {
   Reduction reduction = Reduction::sum;
   void* stream = nullptr;
   std::string label = "forward";
+  double factor = 1;
+  const void* device_factor = nullptr;
+  bool captured = false;
 };
 
 inline DeviceCall call_of(const Place& place, const CallOf& what, const void* send, void* receive,
@@ -172,7 +187,10 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
                      .count = what.count,
                      .dtype = what.dtype,
                      .reduction = what.reduction,
-                     .stream = what.stream},
+                     .factor = what.factor,
+                     .device_factor = what.device_factor,
+                     .stream = what.stream,
+                     .captured = what.captured},
           .bytes = all * element_bytes(what.dtype),
           .forward = [&library, label = what.label] {
             library.log.push_back(label);

@@ -16,7 +16,7 @@ namespace gradwire::drop_in {
 namespace {
 
 using Role = DeviceRoles::Role;
-using Words = std::array<std::uint32_t, DeviceRoles::kWords>;
+using Votes = std::array<std::uint32_t, DeviceRoles::kWords>;
 
 constexpr std::uint64_t kInterval = 64;
 
@@ -34,9 +34,9 @@ Made bucket(std::uintptr_t address, std::uint64_t count = 1000) {
   return {.count = count, .address = [=](std::size_t rank) { return address + 1'000'000 * rank; }};
 }
 
-class World {
+class VotingRanks {
  public:
-  explicit World(std::size_t ranks) : ranks_(ranks) {}
+  explicit VotingRanks(std::size_t ranks) : ranks_(ranks) {}
 
   // Makes the calls and returns their roles as letters.
   std::string step(const std::vector<Made>& calls) {
@@ -81,9 +81,9 @@ class World {
       return;
     }
     ++exchanges_;
-    Words largest{};
+    Votes largest{};
     for (DeviceRoles& rank : ranks_) {
-      Words words{};
+      Votes words{};
       rank.vote(words);
       std::transform(words.begin(), words.end(), largest.begin(), largest.begin(),
                      [](std::uint32_t a, std::uint32_t b) { return std::max(a, b); });
@@ -92,7 +92,7 @@ class World {
   }
 
   std::vector<DeviceRoles> ranks_;
-  std::optional<Words> under_way_;
+  std::optional<Votes> under_way_;
   std::uint64_t made_ = 0;
   std::uint64_t others_ = 0;
   std::uint64_t exchanges_ = 0;
@@ -101,7 +101,7 @@ class World {
 const std::vector<Made> kBuckets = {bucket(100), bucket(200), bucket(300), bucket(400)};
 
 TEST(DeviceRoles, BucketsOfEqualSizeBecomeGradients) {
-  World world(3);
+  VotingRanks world(3);
   EXPECT_EQ(world.steps(kBuckets, 31), "....") << "124 calls";
   EXPECT_EQ(world.steps(kBuckets, 2), "gggg") << "128 calls and a step";
   EXPECT_EQ(world.steps(kBuckets, 100), "gggg");
@@ -113,7 +113,7 @@ TEST(DeviceRoles, OneRankThatDisagreesMakesItNoGradient) {
   std::uintptr_t fresh = 5000;
   std::vector<Made> step = kBuckets;
   step[2].address = [&](std::size_t rank) { return rank == 1 ? ++fresh : 300; };
-  World world(3);
+  VotingRanks world(3);
   EXPECT_EQ(world.steps(step, 40), "ggng");
 }
 
@@ -122,7 +122,7 @@ TEST(DeviceRoles, RanksThatSeeOtherStepsWait) {
   for (Made& call : step) {
     call.address = [=](std::size_t rank) { return rank == 1 ? 7 : call.address(rank); };
   }
-  World world(2);
+  VotingRanks world(2);
   EXPECT_EQ(world.steps(step, 400), "....");
   EXPECT_GT(world.exchanges(), 1U) << "they ask again";
   EXPECT_LT(world.exchanges(), 8U) << "but seldom";
@@ -132,7 +132,7 @@ TEST(DeviceRoles, ActivationsPassBesideBuckets) {
   std::uintptr_t fresh = 5000;
   const Made activation{.count = 500, .address = [](std::size_t) { return 50; }};
   const Made moving{.count = 600, .address = [&](std::size_t) { return ++fresh; }};
-  World world(2);
+  VotingRanks world(2);
   EXPECT_EQ(world.steps({activation, moving, activation, bucket(100), bucket(200)}, 60), "nnngg");
 }
 
@@ -143,20 +143,20 @@ TEST(DeviceRoles, ManyPlacesAreVotedOnInTurn) {
     step.push_back(bucket(i % 50 == 7 ? 7 : 1000 + i, 1000 + i));
     expected += i % 50 == 7 ? 'n' : 'g';
   }
-  World world(2);
+  VotingRanks world(2);
   EXPECT_EQ(world.steps(step, 12), expected);
   EXPECT_EQ(world.exchanges(), 4U) << "62 places in each";
 }
 
 // Mutations tried: roles stay when the step changes; votes from before the change count.
 TEST(DeviceRoles, AChangedStepIsLearntAgain) {
-  World world(2);
+  VotingRanks world(2);
   EXPECT_EQ(world.steps(kBuckets, 40), "gggg");
   EXPECT_EQ(world.step({bucket(100), bucket(200), bucket(900, 7)}), "gg.");
   EXPECT_EQ(world.steps(kBuckets, 4), "....");
   EXPECT_EQ(world.steps(kBuckets, 80), "gggg");
 
-  World early(2);
+  VotingRanks early(2);
   early.steps(kBuckets, 16);  // they vote
   EXPECT_EQ(early.exchanges(), 1U);
   EXPECT_EQ(early.step({bucket(900, 7)}), ".");
@@ -164,14 +164,14 @@ TEST(DeviceRoles, AChangedStepIsLearntAgain) {
   EXPECT_EQ(early.steps(kBuckets, 1), "....") << "the period did not last until the result came";
 }
 
-// Random jobs: whatever each rank sees, all ranks give the same role (World expects it), and what becomes a gradient's
-// had one address on every rank.
+// Random jobs: whatever each rank sees, all ranks give the same role (VotingRanks expects it), and what becomes a
+// gradient's had one address on every rank.
 TEST(DeviceRoles, RandomJobs) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   for (int round = 0; round < 40; ++round) {
-    World world(1 + random() % 4);
+    VotingRanks world(1 + random() % 4);
     std::uintptr_t fresh = 100000;
     std::vector<Made> step;
     const std::size_t calls = 1 + random() % 12;

@@ -269,6 +269,91 @@ void observed() {
               events.destroyed);
 }
 
+// Buckets of equal size at addresses of their own.
+void data_parallel() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  for (int step = 0; step < 40; ++step) {
+    for (float& bucket : buffer) {
+      ncclAllReduce(&bucket, &bucket, kLarge, ncclFloat32, ncclSum, comm, nullptr);
+    }
+  }
+  show("steps");
+}
+
+// Activations beside two buckets: one at the same address twice a step, one at a new address each time.
+void tensor_parallel() {
+  static float fresh[256];
+  ncclComm_t comm = agreed();
+  show("agreed");
+  for (int step = 0; step < 60; ++step) {
+    ncclAllReduce(buffer, buffer, kLarge + 1, ncclFloat32, ncclSum, comm, nullptr);
+    ncclAllReduce(fresh + step, fresh + step, kLarge + 2, ncclFloat32, ncclSum, comm, nullptr);
+    ncclAllReduce(buffer, buffer, kLarge + 1, ncclFloat32, ncclSum, comm, nullptr);
+    ncclAllReduce(buffer + 2, buffer + 2, kLarge, ncclFloat32, ncclSum, comm, nullptr);
+    ncclAllReduce(buffer + 3, buffer + 3, kLarge, ncclFloat32, ncclSum, comm, nullptr);
+    reduce(comm, 1);  // the loss
+  }
+  show("steps");
+}
+
+void scatters() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  const auto scatter = [=](ncclDataType_t type, ncclRedOp_t op) {
+    return ncclReduceScatter(buffer, buffer, kLarge, type, op, comm, nullptr);
+  };
+  scatter(ncclFloat32, ncclSum);
+  show("f32");
+  scatter(ncclBfloat16, ncclSum);
+  show("bf16");
+  float half = 0.5F;
+  ncclRedOp_t scaled{};
+  ncclRedOpCreatePreMulSum(&scaled, &half, ncclFloat32, ncclScalarHostImmediate, comm);
+  scatter(ncclFloat32, scaled);
+  ncclRedOpDestroy(scaled, comm);
+  show("factor of the host");
+  ncclRedOpCreatePreMulSum(&scaled, &half, ncclFloat32, ncclScalarDevice, comm);
+  scatter(ncclFloat32, scaled);
+  ncclRedOpDestroy(scaled, comm);
+  show("factor of the device");
+}
+
+void scaled_in_a_group() {
+  ncclComm_t comm = agreed();
+  float half = 0.5F;
+  ncclRedOp_t scaled{};
+  show("agreed");
+  ncclGroupStart();
+  ncclRedOpCreatePreMulSum(&scaled, &half, ncclFloat32, ncclScalarHostImmediate, comm);
+  reduce(comm, kLarge, scaled);
+  ncclRedOpDestroy(scaled, comm);
+  ncclGroupEnd();
+  show("group");
+}
+
+void named() {
+  for (const char* name : {"dp0", "tp0"}) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.commName = name;
+    ncclComm_t comm = nullptr;
+    ncclCommInitRankConfig(&comm, 2, {}, 0, &config);
+    reduce(comm, 1);
+    show("agreed");
+    reduce(comm);
+    show(name);
+  }
+}
+
+void captured_after_eager() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  reduce(comm);
+  show("eager");
+  std::printf("%d ", reduce(comm, kLarge, ncclSum, reinterpret_cast<cudaStream_t>(0x70)));
+  show("captured");
+}
+
 void steps() {
   ncclComm_t comm = init();
   for (int step = 0; step < 20; ++step) {
@@ -294,6 +379,12 @@ int main(int argc, char** argv) {
       {"ended_in_a_group", ended_in_a_group},
       {"failed_send", failed_send},
       {"observed", observed},
+      {"data_parallel", data_parallel},
+      {"tensor_parallel", tensor_parallel},
+      {"scatters", scatters},
+      {"scaled_in_a_group", scaled_in_a_group},
+      {"named", named},
+      {"captured_after_eager", captured_after_eager},
       {"steps", steps}};
   scenarios.at(argc > 1 ? argv[1] : "")();
 }
