@@ -13,7 +13,7 @@ namespace {
 enum Word : std::size_t { kCannotCopy, kInUse, kRival, kStepsBefore, kStepsNow, kWordsInUse };
 static_assert(kWordsInUse == DeviceGate::kWords);
 
-constexpr std::size_t kLeastTrials = 5;   // whose times are known; the first one of a block does not count
+constexpr std::size_t kLeastTimes = 5;    // whose times are known; the first one of a block does not count
 constexpr std::size_t kLeastSteps = 5;    // for a median
 constexpr std::size_t kMostSteps = 16;    // of which it is the median
 constexpr std::size_t kKeptSteps = 1024;  // whose times may still come
@@ -149,7 +149,7 @@ void DeviceGate::say(std::span<std::uint32_t> words, const CanCopy& can_copy) {
   said_ = now.phase;
   if (now.phase == Phase::asking) {
     words[kCannotCopy] = can_copy(now.bytes) ? 0 : 1;
-  } else if (now.phase == Phase::measuring && now.in_use_seconds.size() >= kLeastTrials) {
+  } else if (now.phase == Phase::measuring && now.in_use_seconds.size() >= kLeastTimes) {
     words[kInUse] = word_of(median(now.in_use_seconds), 1e-9);
     words[kRival] = word_of(median(now.rival_seconds), 1e-9);
   } else if (now.phase == Phase::watching && before_.size() >= kLeastSteps && now_.size() >= kLeastSteps) {

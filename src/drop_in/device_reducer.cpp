@@ -85,7 +85,8 @@ DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger,
       executor_(backend_),
       rank_(backend_.rank()),
       world_(backend_.world_size()),
-      process_(process) {}
+      process_(process),
+      exchange_(link_->exchange_port(), configuration.longest_wait()) {}
 
 DeviceReducer::~DeviceReducer() = default;
 
@@ -119,11 +120,39 @@ void DeviceReducer::close() {
   identity_ = ranks[0].identity;
   device_.zero(step_, sizeof(std::uint32_t));
   router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
+  if (configuration_.planner.is_auto() && agreement_.mode == Mode::compressing) {
+    trials_.emplace(device_, link_->clock(), exchange_);
+    router_->use_gate(trials_->gate());
+  }
 }
 
 Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const DeviceReduce& reduce) {
-  return router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});
+  if (trials_ && decided.compress) {
+    const CurrentDevice current(device_);
+    const std::uint64_t waits = exchange_.waits();
+    if (exchange_.begin_call()) {
+      trials_->hear();
+    }
+    if (exchange_.waits() != waits) {
+      ledger_.count_wait();
+    }
+  }
+  Router::Route route = router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});
+  if (route.step) {
+    const CurrentDevice current(device_);
+    trials_->begin_step(*route.step, reduce.stream);
+  }
+  return route;
+}
+
+void DeviceReducer::end_call(void* stream) {
+  if (!trials_) {
+    return;
+  }
+  const CurrentDevice current(device_);
+  trials_->end_call();
+  exchange_.end_call(stream);
 }
 
 void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) {
@@ -166,13 +195,15 @@ bool DeviceReducer::all_say(std::uint64_t value) {
   return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
 }
 
-void DeviceReducer::run(std::span<const Job> jobs) {
-  const CurrentDevice current(device_);
+void DeviceReducer::forget_old_residuals() {
   if (router_->resets() != resets_) {
     resets_ = router_->resets();
     release(residuals_);
     residuals_.clear();
   }
+}
+
+std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enqueue(std::span<const Job> jobs) {
   std::vector<void*> streams;
   for (const Job& job : jobs) {
     if (std::find(streams.begin(), streams.end(), job.reduce.stream) == streams.end()) {
@@ -191,6 +222,13 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     link_->set_caller(stream);
     device_.lead_caller();
   }
+  return executions;
+}
+
+void DeviceReducer::run(std::span<const Job> jobs) {
+  const CurrentDevice current(device_);
+  forget_old_residuals();
+  const auto executions = enqueue(jobs);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       release({&residuals_[*place], 1});  // this call has added them
@@ -198,6 +236,49 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     }
     router_->count(jobs[i].route, executions[i]->statistics());
   }
+}
+
+// The copy holds the input where the call for the job comes first, since that may overwrite it.
+int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library) {
+  const CurrentDevice current(device_);
+  const choice::DeviceGate::Trial& trial = *job.route.trial;
+  const bool scatters = job.route.what.function == Function::nccl_reduce_scatter;
+  std::byte* copy = trials_->copy();
+  Job rival{.route = job.route, .reduce = job.reduce};
+  rival.route.stage = job.route.rival.stage;
+  rival.route.algorithm = job.route.rival.algorithm;
+  rival.route.keeps.reset();
+  rival.reduce.receive = copy;
+  link_->set_caller(job.reduce.stream);
+  device_.follow_caller();
+  if (!trial.rival_first) {
+    backend_.copy(copy, job.reduce.send, bytes);
+    const std::uint64_t own = static_cast<std::uint64_t>(rank_) * job.reduce.count * element_bytes(job.reduce.dtype);
+    rival.reduce.send = copy;
+    rival.reduce.receive = scatters ? copy + own : copy;
+  }
+  device_.lead_caller();
+  link_->exchange_port().meet(job.reduce.stream);
+  const int code = trials_->make(
+      trial, job.reduce.stream,
+      [&] {
+        if (job.route.decision.compress) {
+          run({&job, 1});
+          return 0;
+        }
+        router_->count_passed(job.route, bytes, 0);
+        return library(job.reduce.send, job.reduce.receive);
+      },
+      [&] {
+        if (trial.rival == 0) {
+          return library(rival.reduce.send, rival.reduce.receive);
+        }
+        enqueue({&rival, 1});
+        return 0;
+      });
+  link_->set_caller(job.reduce.stream);
+  device_.follow_caller();  // later work in the copy's memory comes behind the library's
+  return code;
 }
 
 exchange::ChunkSize DeviceReducer::chunk_bytes() const {
@@ -209,8 +290,9 @@ std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Jo
   const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
-  const bool feedback = route.keeps && route.resets == resets_;
-  const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
+  const bool place = route.keeps && route.resets == resets_;
+  const bool feedback = place && !route.folds;
+  const bool held = place && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
   exchange::Resolved resolved = exchange::resolve(
       {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
        .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
@@ -223,7 +305,7 @@ std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Jo
        .held = {.any = held},
        .chunk_bytes = chunk_bytes()},
       {rank_, world_});
-  const Residuals residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
+  const Residuals residuals = place ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
   return executor_.start(
       std::move(resolved.schedule),
       {.input = {reduce.send, 0, count},

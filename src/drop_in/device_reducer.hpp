@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "drop_in/device_clock.hpp"
 #include "drop_in/device_exchange.hpp"
+#include "drop_in/device_trials.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
@@ -32,6 +35,7 @@ class DeviceLink {
   virtual void set_caller(void* stream) = 0;
   /// The messages by which the ranks agree on numbers beside the calls.
   [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
+  [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
 };
 
 /// A sum or mean over the ranks, as the caller wrote it. Its memory is the device's.
@@ -90,6 +94,14 @@ class DeviceReducer {
   /// Enqueues the routed calls in order and counts them. They run after all that the jobs' streams hold, which then
   /// wait for them.
   void run(std::span<const Job> jobs);
+  /// Has the library make a job's call, with these buffers; returns its code.
+  using LibraryCall = std::function<int(const void* send, void* receive)>;
+  /// Makes a call whose route has a trial: once for the job, once by the rival way on a copy. Returns the library's
+  /// code. `bytes` is the size of the call's larger buffer.
+  [[nodiscard]] int run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library);
+  /// To be called behind each routed call, or behind the group in which it was made, with the call's stream: enqueues
+  /// what the ranks must agree on.
+  void end_call(void* stream);
 
   /// Why no call can be made right any more; empty if nothing has failed.
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
@@ -116,7 +128,9 @@ class DeviceReducer {
   void swap(const Exchange& exchange);
   [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
   [[nodiscard]] bool all_say(std::uint64_t value);
+  std::vector<std::shared_ptr<const exchange::StreamExecution>> enqueue(std::span<const Job> jobs);
   std::shared_ptr<const exchange::StreamExecution> enqueue(const Job& job, std::uint32_t index);
+  void forget_old_residuals();
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
@@ -135,6 +149,8 @@ class DeviceReducer {
   AgreedSettings agreement_;
   Exchange agreeing_;
   std::optional<Router> router_;
+  DeviceExchange exchange_;
+  std::optional<DeviceTrials> trials_;  // if codec = "auto" chooses
   std::uint64_t other_calls_ = 0;
   std::uint64_t resets_ = 0;          // the router's, when the latest residual was made
   std::vector<Residuals> residuals_;  // by order

@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t kApart = 64;  // calls between two exchanges
 constexpr std::uint64_t kMiB = 1 << 20;
 
-ChoiceClass class_of(std::uint64_t bytes) {
+ChoiceClass gate_class(std::uint64_t bytes) {
   return {.function = Function::nccl_all_reduce, .dtype = DType::f32, .size = size_class(bytes)};
 }
 
@@ -36,9 +36,9 @@ struct Script {
   std::function<double(Way way)> rest = [](Way) { return 0.0; };  // seconds of a step beside its calls
 };
 
-class World {
+class GateWorld {
  public:
-  explicit World(Script script) : script_(std::move(script)), ranks_(static_cast<std::size_t>(script_.ranks)) {}
+  explicit GateWorld(Script script) : script_(std::move(script)), ranks_(static_cast<std::size_t>(script_.ranks)) {}
 
   Way call(std::uint64_t bytes = kMiB) {
     ++calls_;
@@ -52,7 +52,7 @@ class World {
     std::array<double, 2> longest{};
     std::optional<DeviceGate::Turn> first;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const auto turn = ranks_[rank].gate.next(class_of(bytes), bytes, script_.ways);
+      const auto turn = ranks_[rank].gate.next(gate_class(bytes), bytes, script_.ways);
       if (!first) {
         first = turn;
       }
@@ -159,16 +159,16 @@ auto ratio_of(double ratio) {
 }
 
 TEST(DeviceGate, AFasterWayIsAdoptedAfterOneBlock) {
-  World world({.seconds = ratio_of(0.9)});
+  GateWorld world({.seconds = ratio_of(0.9)});
   EXPECT_EQ(world.calls(267), 0);
   EXPECT_EQ(world.gate().trials(), 0U) << "eight trials would be more than 3% of so few calls";
   EXPECT_EQ(world.calls(250), 1);
   EXPECT_EQ(world.gate().trials(), DeviceGate::kBlock);
-  const auto compared = world.gate().compared(class_of(kMiB));
+  const auto compared = world.gate().compared(gate_class(kMiB));
   ASSERT_TRUE(compared.has_value());
   EXPECT_NEAR((*compared)[0], 1e-3, 1e-8);
   EXPECT_NEAR((*compared)[1], 0.9e-3, 1e-8);
-  const auto& changes = world.gate().choices().at(class_of(kMiB));
+  const auto& changes = world.gate().choices().at(gate_class(kMiB));
   ASSERT_EQ(changes.size(), 2U);
   EXPECT_EQ(changes[0], (WayChange{.call = 0, .way = 0}));
   EXPECT_EQ(changes[1].way, 1);
@@ -180,7 +180,7 @@ TEST(DeviceGate, AFasterWayIsAdoptedAfterOneBlock) {
 TEST(DeviceGate, AWayThatIsNotClearlyFasterIsNeverTaken) {
   std::uint64_t trials = 0;
   for (const double ratio : {0.98, 1.0, 1.3, 12.0}) {
-    World world({.seconds = ratio_of(ratio)});
+    GateWorld world({.seconds = ratio_of(ratio)});
     for (int i = 0; i < 40000; ++i) {
       ASSERT_EQ(world.call(), 0) << ratio;
     }
@@ -197,9 +197,9 @@ TEST(DeviceGate, AWayThatIsNotClearlyFasterIsNeverTaken) {
 
 // Mutations tried: 5% of the calls are trials; trials are not counted.
 TEST(DeviceGate, TrialsAreAtMostThreePercentOfTheCallsAtAnyTime) {
-  World world({.ways = 5, .seconds = [](std::uint64_t call, Way way, int) {
-                 return 1e-3 * (1 + 0.3 * std::sin(static_cast<double>(call) / 500 + way));
-               }});
+  GateWorld world({.ways = 5, .seconds = [](std::uint64_t call, Way way, int) {
+                     return 1e-3 * (1 + 0.3 * std::sin(static_cast<double>(call) / 500 + way));
+                   }});
   std::uint64_t before = 0;
   for (int i = 0; i < 30000; ++i) {
     const std::uint64_t bytes = kMiB << (i % 3);
@@ -213,9 +213,9 @@ TEST(DeviceGate, TrialsAreAtMostThreePercentOfTheCallsAtAnyTime) {
 }
 
 TEST(DeviceGate, OfSeveralWaysTheFastestWins) {
-  World world({.ways = 4, .seconds = [](std::uint64_t, Way way, int) {
-                 return std::array{1e-3, 0.9e-3, 0.5e-3, 0.7e-3}[way];
-               }});
+  GateWorld world({.ways = 4, .seconds = [](std::uint64_t, Way way, int) {
+                     return std::array{1e-3, 0.9e-3, 0.5e-3, 0.7e-3}[way];
+                   }});
   world.calls(5000);
   EXPECT_EQ(world.call(), 2);
   EXPECT_LT(world.total + world.probes, 0.65 * world.library);
@@ -223,26 +223,26 @@ TEST(DeviceGate, OfSeveralWaysTheFastestWins) {
 
 // Mutations tried: one strike suffices; strikes are never reset; no recheck after an adoption.
 TEST(DeviceGate, AWayThatBecomesSlowerIsDroppedAfterTwoComparisons) {
-  World world({.seconds = [](std::uint64_t call, Way way, int) {
+  GateWorld world({.seconds = [](std::uint64_t call, Way way, int) {
     return way == 0 ? 1e-3 : call < 1000 ? 0.8e-3 : 1.2e-3;
   }});
   EXPECT_EQ(world.calls(999), 1);
   EXPECT_EQ(world.calls(300), 1) << "the library was faster once at most";
   world.calls(4000);
   EXPECT_EQ(world.call(), 0);
-  EXPECT_EQ(world.gate().choices().at(class_of(kMiB)).size(), 3U);
+  EXPECT_EQ(world.gate().choices().at(gate_class(kMiB)).size(), 3U);
   EXPECT_LE(world.total, world.library + 0.2e-3 * 1400) << "it costs no more than the calls until it was noticed";
 
   // Slow in some of the blocks of trials, counted from 0.
   const auto run = [](const std::set<std::uint64_t>& slow) {
-    const World* made = nullptr;
-    World other({.seconds = [&](std::uint64_t, Way way, int) {
+    const GateWorld* made = nullptr;
+    GateWorld other({.seconds = [&](std::uint64_t, Way way, int) {
       return way == 0 ? 1e-3 : slow.contains((made->trials() - 1) / DeviceGate::kBlock) ? 1.2e-3 : 0.8e-3;
     }});
     made = &other;
     other.calls(6000);
     EXPECT_GE(other.trials(), 5 * DeviceGate::kBlock);
-    return other.gate().choices().at(class_of(kMiB)).size();
+    return other.gate().choices().at(gate_class(kMiB)).size();
   };
   EXPECT_EQ(run({1}), 2U) << "one slow comparison changes nothing";
   EXPECT_EQ(run({1, 3}), 2U) << "two that do not follow upon each other do not either";
@@ -251,7 +251,7 @@ TEST(DeviceGate, AWayThatBecomesSlowerIsDroppedAfterTwoComparisons) {
 
 // The slowest rank counts: here the rival is faster on two of three ranks.
 TEST(DeviceGate, TheSlowestRankCounts) {
-  World world({.seconds = [](std::uint64_t, Way way, int rank) {
+  GateWorld world({.seconds = [](std::uint64_t, Way way, int rank) {
     return way == 0 ? 1e-3 : rank == 1 ? 1.1e-3 : 1e-4;
   }});
   EXPECT_EQ(world.calls(5000), 0);
@@ -259,26 +259,26 @@ TEST(DeviceGate, TheSlowestRankCounts) {
 
 // Mutation tried: a rank without samples says 0.
 TEST(DeviceGate, ARankWithoutSamplesPreventsADecision) {
-  World world(
+  GateWorld world(
       {.seconds = ratio_of(0.5), .lost = [](std::uint64_t call, int rank) { return rank == 2 && call < 3000; }});
   EXPECT_EQ(world.calls(2900), 0);
-  EXPECT_FALSE(world.gate().compared(class_of(kMiB)).has_value());
+  EXPECT_FALSE(world.gate().compared(gate_class(kMiB)).has_value());
   EXPECT_EQ(world.calls(3000), 1) << "the comparison was given up, and made again";
 }
 
 TEST(DeviceGate, AHostTwoHundredCallsAheadDecidesLater) {
-  World near({.seconds = ratio_of(0.5), .late = 0});
-  World far({.seconds = ratio_of(0.5), .late = 200});
+  GateWorld near({.seconds = ratio_of(0.5), .late = 0});
+  GateWorld far({.seconds = ratio_of(0.5), .late = 200});
   near.calls(2000);
   far.calls(2000);
-  const std::uint64_t early = near.gate().choices().at(class_of(kMiB)).at(1).call;
-  const std::uint64_t late = far.gate().choices().at(class_of(kMiB)).at(1).call;
+  const std::uint64_t early = near.gate().choices().at(gate_class(kMiB)).at(1).call;
+  const std::uint64_t late = far.gate().choices().at(gate_class(kMiB)).at(1).call;
   EXPECT_GE(late, early + 200 - kApart);
   EXPECT_LE(late, early + 200 + kApart);
 }
 
 TEST(DeviceGate, ARankWithoutMemoryForCopiesMakesNoTrial) {
-  World world(
+  GateWorld world(
       {.seconds = ratio_of(0.5), .can_copy = [](std::uint64_t bytes, int rank) { return rank != 1 || bytes <= kMiB; }});
   for (int i = 0; i < 3000; ++i) {
     world.call(4 * kMiB);
@@ -288,14 +288,14 @@ TEST(DeviceGate, ARankWithoutMemoryForCopiesMakesNoTrial) {
   world.calls(3000);
   EXPECT_EQ(world.call(), 1) << "smaller calls are another class";
 
-  World large({.seconds = ratio_of(0.5)});
+  GateWorld large({.seconds = ratio_of(0.5)});
   large.calls(3000, DeviceGate::kMostCopied + 4);
   EXPECT_EQ(large.latest.barred, Reason::untried);
   EXPECT_EQ(large.gate().trials(), 0U);
 }
 
 TEST(DeviceGate, AClassThatEndsMakesRoomForOthers) {
-  World world({.seconds = ratio_of(0.5)});
+  GateWorld world({.seconds = ratio_of(0.5)});
   world.calls(330);
   EXPECT_TRUE(world.gate().needs_copies());
   EXPECT_EQ(world.calls(20000, 4 * kMiB), 1) << "the first class never comes again";
@@ -304,9 +304,9 @@ TEST(DeviceGate, AClassThatEndsMakesRoomForOthers) {
 // Mutation tried: steps are not compared.
 TEST(DeviceGate, StepsDecideWhereTheyAreKnown) {
   const auto run = [](double rest_of_compressed) {
-    World world({.seconds = ratio_of(0.7), .calls_in_step = 10, .rest = [=](Way way) {
-                   return way == 0 ? 20e-3 : rest_of_compressed;
-                 }});
+    GateWorld world({.seconds = ratio_of(0.7), .calls_in_step = 10, .rest = [=](Way way) {
+                       return way == 0 ? 20e-3 : rest_of_compressed;
+                     }});
     std::uint64_t compressed = 0;
     for (int i = 0; i < 6000; ++i) {
       compressed += world.call() == 1 ? 1 : 0;
@@ -321,17 +321,17 @@ TEST(DeviceGate, StepsDecideWhereTheyAreKnown) {
 }
 
 TEST(DeviceGate, WithoutStepsTheCallsDecide) {
-  World world({.seconds = ratio_of(0.7), .calls_in_step = 0, .rest = [](Way way) { return way == 0 ? 0.0 : 1.0; }});
+  GateWorld world({.seconds = ratio_of(0.7), .calls_in_step = 0, .rest = [](Way way) { return way == 0 ? 0.0 : 1.0; }});
   EXPECT_EQ(world.calls(3000), 1);
 }
 
 TEST(DeviceGate, FewCallsStayTheLibrarys) {
-  World world({.seconds = ratio_of(0.1)});
+  GateWorld world({.seconds = ratio_of(0.1)});
   EXPECT_EQ(world.calls(260), 0);
   EXPECT_EQ(world.gate().trials(), 0U);
 }
 
-// Times are random on every rank, and some are lost; the expectations of World::call() hold at each of the calls.
+// Times are random on every rank, and some are lost; the expectations of GateWorld::call() hold at each of the calls.
 TEST(DeviceGate, RanksThatSeeDifferentTimesTakeTheSameWays) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -347,7 +347,7 @@ TEST(DeviceGate, RanksThatSeeDifferentTimesTakeTheSameWays) {
     script.seconds = [&](std::uint64_t, Way way, int) { return 1e-3 * (0.6 + 0.8 * draw() - 0.05 * way); };
     script.lost = [&](std::uint64_t, int) { return draw() < 0.1; };
     script.can_copy = [&](std::uint64_t, int) { return draw() < 0.9; };
-    World world(script);
+    GateWorld world(script);
     std::size_t changes = 0;
     for (int i = 0; i < 8000; ++i) {
       world.call(kMiB << (random() % 4));
