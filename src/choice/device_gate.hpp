@@ -64,8 +64,12 @@ class DeviceGate {
   /// A step begins with the next call. To be called on every rank alike. Returns its number, for step_took().
   std::uint64_t begin_step();
   void step_took(std::uint64_t step, double seconds);
-  /// Steps are not known any more, until begin_step(). To be called on every rank alike.
-  void forget_steps() noexcept { steps_known_ = false; }
+  /// Steps are not known any more, until begin_step(), whose number then does not follow upon the latest one. To be
+  /// called on every rank alike.
+  void forget_steps() noexcept {
+    next_step_ += steps_known_ ? 1 : 0;
+    steps_known_ = false;
+  }
 
   /// Whether this rank can keep so many bytes of device memory for copies until needs_copies() is false.
   using CanCopy = std::function<bool(std::uint64_t bytes)>;

@@ -320,6 +320,16 @@ TEST(DeviceGate, StepsDecideWhereTheyAreKnown) {
   EXPECT_LT(slower, 2000U) << "and dropped, each time after two medians";
 }
 
+// Mutation tried: the number follows.
+TEST(DeviceGate, AStepBehindABreakDoesNotFollowUponTheLatestOne) {
+  DeviceGate gate;
+  const std::uint64_t first = gate.begin_step();
+  EXPECT_EQ(gate.begin_step(), first + 1);
+  gate.forget_steps();
+  gate.forget_steps();
+  EXPECT_EQ(gate.begin_step(), first + 3);
+}
+
 TEST(DeviceGate, WithoutStepsTheCallsDecide) {
   GateWorld world({.seconds = ratio_of(0.7), .calls_in_step = 0, .rest = [](Way way) { return way == 0 ? 0.0 : 1.0; }});
   EXPECT_EQ(world.calls(3000), 1);
