@@ -33,8 +33,9 @@ CudaExchange::CudaExchange(CallerMessages& messages, int device) : messages_(mes
   mine_ = static_cast<std::uint32_t*>(pinned);
   result_ = mine_ + kBytes / sizeof(std::uint32_t);
   try {
-    cuda_check(cudaMalloc(&words, kBytes), "taking 1 KiB of device memory");
+    cuda_check(cudaMalloc(&words, kBytes + sizeof(std::uint32_t)), "taking 1 KiB of device memory");
     words_ = static_cast<std::uint32_t*>(words);
+    cuda_check(cudaMemset(words_, 0, kBytes + sizeof(std::uint32_t)), "clearing 1 KiB of device memory");
     cuda_check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "making an event");
   } catch (...) {
     cudaFree(words_);
@@ -95,5 +96,7 @@ void CudaExchange::finish(std::span<std::uint32_t> largest, std::chrono::millise
   under_way_ = false;
   std::copy_n(result_, largest.size(), largest.begin());
 }
+
+void CudaExchange::meet(void* stream) { messages_.find_largest(words_ + kBytes / sizeof(std::uint32_t), 1, stream); }
 
 }  // namespace gradwire::nccl_preload

@@ -22,13 +22,14 @@ class CudaExchange final : public drop_in::ExchangePort {
   void begin(std::span<const std::uint32_t> mine, void* stream) override;
   [[nodiscard]] bool arrived() override;
   void finish(std::span<std::uint32_t> largest, std::chrono::milliseconds timeout) override;
+  void meet(void* stream) override;
 
  private:
   static constexpr std::size_t kBytes = drop_in::DeviceExchange::kWords * sizeof(std::uint32_t);
 
   CallerMessages& messages_;
   int device_;
-  std::uint32_t* words_ = nullptr;   // device memory
+  std::uint32_t* words_ = nullptr;   // device memory: kBytes, and a word for meet()
   std::uint32_t* mine_ = nullptr;    // pinned; read until the result has arrived
   std::uint32_t* result_ = nullptr;  // pinned, behind `mine_`
   cudaEvent_t copied_ = nullptr;

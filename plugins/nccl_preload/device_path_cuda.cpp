@@ -6,6 +6,7 @@
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/cuda_exchange.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/driver_events.hpp"
 
 namespace gradwire::nccl_preload {
 namespace {
@@ -18,9 +19,11 @@ class CudaLink final : public drop_in::DeviceLink {
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* stream) override { device_.set_caller(static_cast<cudaStream_t>(stream)); }
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
+  [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
 
  private:
   CudaExchange port_;  // it uses the messages only while calls are made
+  EventClock clock_;
   exchange::CudaDevice device_;
 };
 

@@ -13,6 +13,10 @@
 
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupStart, ())
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclAllReduce,
+                      (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclReduceScatter,
+                      (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
 
 namespace gradwire::nccl_preload {
 namespace {
@@ -44,6 +48,16 @@ std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, Communicator
   return known.reducer;
 }
 
+// NCCL's own call with other buffers.
+ncclResult_t call_library(const NcclCall& request, const void* send, void* receive) {
+  const auto op = static_cast<ncclRedOp_t>(request.op);
+  return request.function == choice::Function::nccl_reduce_scatter
+             ? GRADWIRE_NCCL_REAL(ncclReduceScatter)(send, receive, request.count, request.datatype, op, request.comm,
+                                                     request.stream)
+             : GRADWIRE_NCCL_REAL(ncclAllReduce)(send, receive, request.count, request.datatype, op, request.comm,
+                                                 request.stream);
+}
+
 drop_in::DeviceCall device_call(const NcclCall& request, const Described& described,
                                 const std::shared_ptr<drop_in::DeviceReducer>& reducer, const Forward& forward,
                                 bool captured) {
@@ -61,7 +75,8 @@ drop_in::DeviceCall device_call(const NcclCall& request, const Described& descri
                      .stream = request.stream,
                      .captured = captured},
           .bytes = described.bytes,
-          .forward = forward};
+          .forward = forward,
+          .library = [request](const void* send, void* receive) { return call_library(request, send, receive); }};
 }
 
 // Makes the first reduction on a communicator. NCCL's own call goes first and the agreement follows, as at the end of a

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/driver_events.hpp"
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/real.hpp"
 #include "plugins/nccl_preload/state.hpp"

@@ -33,9 +33,6 @@ std::vector<std::string> notes_of_calls(const Policy& policy) {
   try {
     const plan::CallPlanner calls(policy);
     std::vector<std::string> notes = calls.notes();
-    if (calls.is_auto()) {
-      notes.push_back("the drop-in for NCCL refuses this policy: " + std::string(plan::kAutoOfNccl));
-    }
     if (calls.bounds_errors()) {
       notes.emplace_back(
           "sessions and the drop-in for NCCL refuse this policy: max_error is for calls that the library can "

@@ -29,6 +29,8 @@ class ExchangePort {
   [[nodiscard]] virtual bool arrived() = 0;
   /// Waits for the result and copies it to `largest`. Error(timeout), and the errors of the communicator.
   virtual void finish(std::span<std::uint32_t> largest, std::chrono::milliseconds timeout) = 0;
+  /// Enqueues on `stream` a message among all ranks, behind which their streams go on at about the same time.
+  virtual void meet(void* stream) = 0;
 };
 
 class DeviceExchange {

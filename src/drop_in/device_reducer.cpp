@@ -129,6 +129,10 @@ void DeviceReducer::close() {
   if (std::all_of(ranks.begin(), ranks.end(), [&](const DeviceRank& rank) { return rank.name == ranks[0].name; })) {
     router_->set_communicator_name(name_);
   }
+  if (configuration_.planner.is_auto() && agreement_.mode == Mode::compressing) {
+    trials_.emplace(device_, link_->clock(), exchange_);
+    router_->use_gate(trials_->gate());
+  }
 }
 
 void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) {
@@ -171,9 +175,7 @@ bool DeviceReducer::all_say(std::uint64_t value) {
   return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
 }
 
-void DeviceReducer::run(std::span<const Job> jobs) {
-  const CurrentDevice current(device_);
-  forget_old_residuals();
+std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enqueue(std::span<const Job> jobs) {
   std::vector<void*> streams;
   for (const Job& job : jobs) {
     if (std::find(streams.begin(), streams.end(), job.reduce.stream) == streams.end()) {
@@ -198,6 +200,13 @@ void DeviceReducer::run(std::span<const Job> jobs) {
   if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
     device_.arena().fence();
   }
+  return executions;
+}
+
+void DeviceReducer::run(std::span<const Job> jobs) {
+  const CurrentDevice current(device_);
+  forget_old_residuals();
+  const auto executions = enqueue(jobs);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       release({&residuals_[*place], 1});  // this call has added them
@@ -205,6 +214,49 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     }
     router_->count(jobs[i].route, executions[i]->statistics());
   }
+}
+
+// The copy holds the input where the call for the job comes first, since that may overwrite it.
+int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library) {
+  const CurrentDevice current(device_);
+  const choice::DeviceGate::Trial& trial = *job.route.trial;
+  const bool scatters = job.route.what.function == Function::nccl_reduce_scatter;
+  std::byte* copy = trials_->copy();
+  Job rival{.route = job.route, .reduce = job.reduce};
+  rival.route.stage = job.route.rival.stage;
+  rival.route.algorithm = job.route.rival.algorithm;
+  rival.route.keeps.reset();
+  rival.reduce.receive = copy;
+  link_->set_caller(job.reduce.stream);
+  device_.follow_caller();
+  if (!trial.rival_first) {
+    backend_.copy(copy, job.reduce.send, bytes);
+    const std::uint64_t own = static_cast<std::uint64_t>(rank_) * job.reduce.count * element_bytes(job.reduce.dtype);
+    rival.reduce.send = copy;
+    rival.reduce.receive = scatters ? copy + own : copy;
+  }
+  device_.lead_caller();
+  link_->exchange_port().meet(job.reduce.stream);
+  const int code = trials_->make(
+      trial, job.reduce.stream,
+      [&] {
+        if (job.route.decision.compress) {
+          run({&job, 1});
+          return 0;
+        }
+        router_->count_passed(job.route, bytes, 0);
+        return library(job.reduce.send, job.reduce.receive);
+      },
+      [&] {
+        if (trial.rival == 0) {
+          return library(rival.reduce.send, rival.reduce.receive);
+        }
+        enqueue({&rival, 1});
+        return 0;
+      });
+  link_->set_caller(job.reduce.stream);
+  device_.follow_caller();  // later work in the copy's memory comes behind the library's
+  return code;
 }
 
 exchange::ChunkSize DeviceReducer::chunk_bytes() const {
@@ -233,10 +285,10 @@ std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Jo
   const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
-  const bool feedback = route.keeps && route.resets == resets_;
-  const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
-  exchange::Resolved resolved = resolve(route, reduce, feedback, held);
-  const Residuals residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
+  const bool place = route.keeps && route.resets == resets_;
+  const bool held = place && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
+  exchange::Resolved resolved = resolve(route, reduce, place && !route.folds, held);
+  const Residuals residuals = place ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
   return executor_.start(
       std::move(resolved.schedule),
       {.input = {reduce.send, 0, count},

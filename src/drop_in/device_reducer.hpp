@@ -5,6 +5,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "drop_in/device_clock.hpp"
 #include "drop_in/device_exchange.hpp"
 #include "drop_in/device_roles.hpp"
+#include "drop_in/device_trials.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
@@ -36,6 +39,7 @@ class DeviceLink {
   virtual void set_caller(void* stream) = 0;
   /// The messages by which the ranks agree on numbers beside the calls.
   [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
+  [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
 };
 
 /// A sum or mean over the ranks, as the caller wrote it. Its memory is the device's.
@@ -84,11 +88,8 @@ class DeviceReducer {
   [[nodiscard]] Router::Route route(const Call& call, const CallDecision& decided, std::string_view op,
                                     const DeviceReduce& reduce);
   /// The same for a captured call: it is compressed if all calls like it, made since the step last changed, were, and
-  /// keep no residuals. Waits for nobody, and no later call depends on it.
+  /// keep no residuals. Where codec = "auto" chooses, it passes. Waits for nobody, and no later call depends on it.
   [[nodiscard]] Router::Route route_captured(const Call& call, std::string_view op) const;
-  /// To be called behind each routed call, or behind the group in which it was made, with the call's stream: enqueues
-  /// what the ranks must agree on.
-  void end_call(void* stream);
   /// Returns lines for people, which one rank has.
   [[nodiscard]] std::vector<std::string> take_lines() { return std::exchange(lines_, {}); }
   [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {
@@ -107,6 +108,14 @@ class DeviceReducer {
   /// Enqueues the routed calls in order and counts them. They run after all that the jobs' streams hold, which then
   /// wait for them.
   void run(std::span<const Job> jobs);
+  /// Has the library make a job's call, with these buffers; returns its code.
+  using LibraryCall = std::function<int(const void* send, void* receive)>;
+  /// Makes a call whose route has a trial: once for the job, once by the rival way on a copy. Returns the library's
+  /// code. `bytes` is the size of the call's larger buffer.
+  [[nodiscard]] int run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library);
+  /// To be called behind each routed call, or behind the group in which it was made, with the call's stream: enqueues
+  /// what the ranks must agree on.
+  void end_call(void* stream);
 
   /// Why no call can be made right any more; empty if nothing has failed.
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
@@ -143,14 +152,15 @@ class DeviceReducer {
   void swap(const Exchange& exchange);
   [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
   [[nodiscard]] bool all_say(std::uint64_t value);
-  // Why the call's role forbids to compress it.
-  [[nodiscard]] Reason reason_of_role(const Call& call, const Router::Route& route, const void* buffer);
-  void take_votes();
+  // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
+  [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer);
+  void begin_call();
   void forget_old_residuals();
   [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
   void leave_residuals_out(Router::Route& route) const;
   [[nodiscard]] exchange::Resolved resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
                                            bool held) const;
+  std::vector<std::shared_ptr<const exchange::StreamExecution>> enqueue(std::span<const Job> jobs);
   std::shared_ptr<const exchange::StreamExecution> enqueue(const Job& job, std::uint32_t index);
   [[nodiscard]] const double* load_factor(const DeviceReduce& reduce);
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
@@ -173,6 +183,7 @@ class DeviceReducer {
   std::optional<Router> router_;
   std::string name_;
   DeviceExchange exchange_;
+  std::optional<DeviceTrials> trials_;  // if codec = "auto" chooses
   DeviceRoles roles_;
   bool needs_roles_ = false;             // a call came that the policy compresses by its role
   std::uint64_t uncounted_ = 0;          // calls on the communicator that could not be compressed, and scatters

@@ -26,16 +26,30 @@ void pass(Router::Route& route, Reason reason) {
 
 }  // namespace
 
+// The gate of codec = "auto" counts the calls that the router compresses or passes for it, so what has no role must not
+// come to it. Under a named codec the router sees all calls, so that rules count their order as if there were no roles.
 Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const DeviceReduce& reduce) {
-  take_votes();
-  Router::Route route = router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});
+  CallDecision allowed = decided;
+  const std::uint64_t breaks = roles_.breaks();
+  if (decided.compress) {
+    begin_call();
+    const Reason reason = trials_ ? reason_of_role(call, router_->any_role(call), true, reduce.send) : Reason::none;
+    if (reason != Reason::none) {
+      allowed = {.compress = false, .reason = reason};
+    }
+  }
+  Router::Route route = router_->route(call, allowed, op, {.buffer = reduce.send, .others = other_calls_});
+  if (route.step) {
+    const CurrentDevice current(device_);
+    trials_->begin_step(*route.step, reduce.stream);
+  }
   if (!decided.compress) {
     ++uncounted_;
     return route;
   }
-  const std::uint64_t breaks = roles_.breaks();
-  const Reason reason = reason_of_role(call, route, reduce.send);
+  const Reason reason =
+      trials_ ? Reason::none : reason_of_role(call, route.any_role, route.decision.compress, reduce.send);
   if (roles_.breaks() != breaks) {
     kinds_.clear();
   }
@@ -49,7 +63,7 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
   if (kinds_.size() >= kMostKinds) {
     kinds_.clear();
   }
-  if (route.decision.compress && !route.keeps) {
+  if (route.decision.compress && !route.keeps && !route.trial) {
     kinds_.insert_or_assign(kind, route);
   } else {
     kinds_.erase(kind);
@@ -59,8 +73,9 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
 
 Router::Route DeviceReducer::route_captured(const Call& call, std::string_view op) const {
   const auto found = kinds_.find({call.function, call.dtype.value_or(DType::f32), call.count, std::string(op)});
-  if (found != kinds_.end() && (found->second.any_role || call.function != Function::nccl_all_reduce ||
-                                roles_.role_of(signature_of(call)) == DeviceRoles::Role::gradient)) {
+  if (!trials_ && found != kinds_.end() &&
+      (found->second.any_role || call.function != Function::nccl_all_reduce ||
+       roles_.role_of(signature_of(call)) == DeviceRoles::Role::gradient)) {
     return found->second;
   }
   Router::Route route;
@@ -73,33 +88,47 @@ Router::Route DeviceReducer::route_captured(const Call& call, std::string_view o
   return route;
 }
 
-void DeviceReducer::take_votes() {
+void DeviceReducer::begin_call() {
   const CurrentDevice current(device_);
+  const std::uint64_t waits = exchange_.waits();
   if (exchange_.begin_call()) {
     roles_.agreed(exchange_.agreed(DeviceExchange::kRoles).first<DeviceRoles::kWords>());
+    if (trials_) {
+      trials_->hear();
+    }
+  }
+  if (exchange_.waits() != waits) {
+    ledger_.count_wait();
   }
 }
 
+// Without a gate only votes are exchanged: where there are none, a later call exchanges them.
 void DeviceReducer::end_call(void* stream) {
-  if (!exchange_.due() || !needs_roles_ || !roles_.asks()) {
-    return;  // a later call asks
+  const bool votes = exchange_.due() && needs_roles_ && roles_.asks();
+  if (!trials_ && !votes) {
+    return;
   }
   const CurrentDevice current(device_);
-  roles_.vote(exchange_.mine(DeviceExchange::kRoles).first<DeviceRoles::kWords>());
+  if (votes) {
+    roles_.vote(exchange_.mine(DeviceExchange::kRoles).first<DeviceRoles::kWords>());
+  }
+  if (trials_) {
+    trials_->end_call();
+  }
   exchange_.end_call(stream);
 }
 
 // Roles are learnt from all all-reduces that the arguments allow to compress, whatever the policy says, so that a rule
 // does not change what a step is.
-Reason DeviceReducer::reason_of_role(const Call& call, const Router::Route& route, const void* buffer) {
+Reason DeviceReducer::reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer) {
   if (call.function != Function::nccl_all_reduce) {
     ++uncounted_;
     const bool half = element_bytes(*call.dtype) < sizeof(float);
-    return half && !route.any_role ? Reason::half_scatter : Reason::none;
+    return half && !any_role ? Reason::half_scatter : Reason::none;
   }
   const DeviceRoles::Role role = roles_.next(signature_of(call), buffer, uncounted_ + other_calls_);
-  needs_roles_ = needs_roles_ || (route.decision.compress && !route.any_role);
-  if (route.any_role || role == DeviceRoles::Role::gradient) {
+  needs_roles_ = needs_roles_ || (compressible && !any_role);
+  if (any_role || role == DeviceRoles::Role::gradient) {
     return Reason::none;
   }
   return role == DeviceRoles::Role::open ? Reason::role_open : Reason::no_gradient;

@@ -38,12 +38,13 @@ std::string asked(const TensorPolicy& policy) {
   return (policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text) + bound + roles;
 }
 
-// The ways in which a call with codec = "auto" may be compressed. None keeps residuals, which a call that is passed
-// would lose.
-std::vector<policy::Stage> ways_of(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
+// The ways in which a call with codec = "auto" may be compressed.
+std::vector<policy::Stage> ways_of(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra,
+                                   AutoFeedback feedback) {
   std::vector<policy::Stage> ways;
   for (const policy::Level& level : policy::make_levels(policy, parts, intra)) {
-    if (level.algorithm != Algorithm::dense && !level.stage.error_feedback) {
+    const bool allowed = !level.stage.error_feedback || feedback == AutoFeedback::where_allowed;
+    if (level.algorithm != Algorithm::dense && allowed) {
       ways.push_back(level.stage);
     }
   }
@@ -70,7 +71,8 @@ std::string_view to_string(Pass pass) noexcept {
   return "unknown";
 }
 
-CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(policy::compile_rules(policy_)) {
+CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
+    : policy_(std::move(policy)), feedback_(feedback), matchers_(policy::compile_rules(policy_)) {
   const auto waits = [](const TensorPolicy& one) { return !policy::is_step(one.sync); };
   if (waits(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                              [&](const Policy::Rule& rule) { return waits(rule.policy); })) {
@@ -94,8 +96,8 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
     throw Error(ErrorCode::unsupported,
                 "policy " + policy_.source + ": decay needs a session; residuals of calls count in full, so remove it");
   }
-  const auto keeps = [](const TensorPolicy& one) {
-    return one.is_auto() && ways_of(one, 2, std::nullopt).size() < one.allow.size();
+  const auto keeps = [&](const TensorPolicy& one) {
+    return one.is_auto() && ways_of(one, 2, std::nullopt, feedback_).size() < one.allow.size();
   };
   if (keeps(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                              [&](const Policy::Rule& rule) { return keeps(rule.policy); })) {
@@ -196,7 +198,7 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
   }
   const int parts = static_cast<int>(call.communicator_size);
   plan.stages = policy::make_stages(plan.policy, parts, policy_.tiers.intra_codec);
-  plan.ways = ways_of(plan.policy, parts, policy_.tiers.intra_codec);
+  plan.ways = ways_of(plan.policy, parts, policy_.tiers.intra_codec, feedback_);
   if (policy::tensor_bytes(info) < policy_.floor) {
     plan.pass = Pass::below_floor;
   } else if (call.dtype == DType::f64 && !(plan.rule && policy_.rules[*plan.rule].match.dtype == DType::f64)) {

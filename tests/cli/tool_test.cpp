@@ -71,17 +71,14 @@ TEST_F(Tool, CheckTellsTheCodecOfEachTier) {
   EXPECT_THAT(gradwire("check policy.toml --ranks 12").output, HasSubstr("a session of 12 ranks refuses that"));
 }
 
-TEST_F(Tool, CheckTellsWhatAutoMayChooseAndWhoRefusesIt) {
+TEST_F(Tool, CheckTellsWhatAutoMayChoose) {
   write("policy.toml", "[defaults]\ncodec = \"auto\"\nallow = [\"int8\", \"int4\"]\n");
   const Outcome outcome = gradwire("check policy.toml");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output,
               ContainsRegex("all others +auto: dense; int8; int4, error feedback +auto +up to 7\\.88\n"));
   EXPECT_THAT(outcome.output, ContainsRegex("in a session +auto: dense; bf16 +auto +up to 2\n"));
-  EXPECT_THAT(outcome.output, HasSubstr("note: the drop-in for NCCL refuses this policy: codec \"auto\": calls of NCCL "
-                                        "are not measured yet, so name a codec"));
-  write("policy.toml", "");
-  EXPECT_THAT(gradwire("check policy.toml").output, Not(HasSubstr("NCCL")));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("refuses")));
 }
 
 TEST_F(Tool, CheckTellsSyncModes) {

@@ -50,6 +50,8 @@ class BoardPort final : public ExchangePort {
     ++exchange_;
   }
 
+  void meet(void* /*stream*/) override {}
+
   std::vector<void*> streams;
 
  private:

@@ -82,7 +82,10 @@ class TransportPort final : public ExchangePort {
     }
   }
 
+  void meet(void* /*stream*/) override { ++met; }
+
   int begun = 0;
+  int met = 0;
 
  private:
   std::shared_ptr<Transport> transport_;
@@ -91,10 +94,45 @@ class TransportPort final : public ExchangePort {
   std::size_t each_ = 0;
 };
 
+// A clock by which all compressed calls between two marks take the same time, and so do all calls of the library.
+class ScriptedClock final : public DeviceClock {
+ public:
+  explicit ScriptedClock(const test::HostDevice& host) : host_(host) {}
+
+  [[nodiscard]] Mark mark(void* /*stream*/) override {
+    now_ += static_cast<double>(host_.led - led_) * compressed + static_cast<double>(called - called_) * library + rest;
+    led_ = host_.led;
+    called_ = called;
+    times_.push_back(now_);
+    ++live;
+    return times_.size();
+  }
+  [[nodiscard]] bool reached(Mark mark) override { return mark + behind <= times_.size(); }
+  [[nodiscard]] std::optional<double> seconds(Mark begin, Mark end) override {
+    return knows ? std::optional(times_[end - 1] - times_[begin - 1]) : std::nullopt;
+  }
+  void drop(Mark mark) noexcept override { live -= mark == 0 ? 0 : 1; }
+
+  double compressed = 1e-3;  // seconds of a call, beside what it takes to copy its input
+  double library = 1e-3;
+  double rest = 1e-6;        // seconds before each mark
+  std::uint64_t called = 0;  // calls of the library so far
+  std::uint64_t behind = 0;  // marks that the device is behind its host
+  bool knows = true;
+  int live = 0;  // marks that were not dropped
+
+ private:
+  const test::HostDevice& host_;
+  std::vector<double> times_;
+  double now_ = 0;
+  std::uint64_t led_ = 0;
+  std::uint64_t called_ = 0;
+};
+
 class HostLink final : public DeviceLink {
  public:
   HostLink(const std::shared_ptr<Transport>& transport, std::size_t limit)
-      : host(transport, limit, kSlab), port(transport) {}
+      : host(transport, limit, kSlab), port(transport), times(host) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return host; }
   // Each stream is named twice in a run: before its jobs and after.
@@ -106,10 +144,12 @@ class HostLink final : public DeviceLink {
   }
 
   [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port; }
+  [[nodiscard]] DeviceClock& clock() noexcept override { return times; }
 
   static constexpr std::size_t kSlab = 4096;
   test::HostDevice host;
   TransportPort port;
+  ScriptedClock times;
   std::vector<void*> streams;
   bool blocks = false;  // the host waits for the other ranks before it goes on, as in a first message between two ranks
 };
@@ -192,10 +232,22 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
                      .stream = what.stream,
                      .captured = what.captured},
           .bytes = all * element_bytes(what.dtype),
-          .forward = [&library, label = what.label] {
-            library.log.push_back(label);
-            return 0;
-          }};
+          .forward =
+              [&library, label = what.label, &clock = place.link->times] {
+                library.log.push_back(label);
+                ++clock.called;
+                return 0;
+              },
+          // The library's sum of equal inputs, for a caller that wants to look at it; what matters is its accesses.
+          .library =
+              [&library, what, all, &place](const void* from, void* to) {
+                library.log.push_back(from == to ? "library in place" : "library");
+                ++place.link->times.called;
+                const std::uint64_t each = element_bytes(what.dtype);
+                place.link->host.call("the library's call", {{from, all * each, false}, {to, what.count * each, true}},
+                                      [] {});
+                return 0;
+              }};
 }
 
 }  // namespace gradwire::drop_in

@@ -135,6 +135,30 @@ TEST(DeviceRoleCalls, OneRankThatDisagreesKeepsTheCallExactOnAll) {
   });
 }
 
+// Mutation tried: the gate gets calls without a role.
+TEST(DeviceRoleCalls, NoActivationIsTriedForAuto) {
+  run_roles(2, "[defaults]\ncodec = \"auto\"\nallow = [\"int8\"]\n", [](RoleRank& rank) {
+    auto repeated = buffers(1);
+    auto buckets = buffers(2);
+    for (int step = 0; step < 300; ++step) {
+      rank.place.reducer->note_other_call();  // the loss
+      for (int layer = 0; layer < 2; ++layer) {
+        EXPECT_EQ(rank.reduce(repeated[0]), "-");
+        EXPECT_EQ(repeated[0], std::vector<float>(kRoleCount, 0.5F));
+      }
+      for (auto& bucket : buckets) {
+        rank.reduce(bucket);
+      }
+    }
+    EXPECT_EQ(rank.calls(Reason::role_open) + rank.calls(Reason::no_gradient) + rank.calls(Reason::measuring) +
+                  rank.calls(Reason::no_faster) + rank.calls(Reason::none),
+              1200U);
+    EXPECT_GE(rank.calls(Reason::role_open) + rank.calls(Reason::no_gradient), 600U);
+    EXPECT_LE(rank.calls(Reason::measuring), 600U) << "buckets alone";
+    EXPECT_GT(rank.calls(Reason::measuring), 0U);
+  });
+}
+
 // Mutation tried: ranks vote although the policy decides at once.
 TEST(DeviceRoleCalls, NothingIsAskedWherePoliciesDecide) {
   for (const char* policy :

@@ -12,6 +12,7 @@
 #include "exchange/stream/null_backend.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/driver_events.hpp"
 
 namespace gradwire::nccl_preload {
 namespace {
@@ -128,10 +129,12 @@ class FakePort final : public drop_in::ExchangePort {
   void finish(std::span<std::uint32_t> largest, std::chrono::milliseconds /*timeout*/) override {
     std::copy(words_.begin(), words_.end(), largest.begin());
   }
+  void meet(void* stream) override { messages_.find_largest(&word_, 1, stream); }
 
  private:
   CallerMessages& messages_;
   std::vector<std::uint32_t> words_;
+  std::uint32_t word_ = 0;
 };
 
 class FakeLink final : public drop_in::DeviceLink {
@@ -140,9 +143,11 @@ class FakeLink final : public drop_in::DeviceLink {
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* /*stream*/) override {}
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
+  [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
 
  private:
   FakePort port_;
+  EventClock clock_;
   FakeDevice device_;
 };
 

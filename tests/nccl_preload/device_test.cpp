@@ -47,6 +47,8 @@ struct Seen {
 const std::string kAllCalls =
     "GRADWIRE_POLICY=" GRADWIRE_SOURCE_DIR "/python-free-examples/policies/nccl_all_calls.toml";
 
+const std::string kAutomatic = "[defaults]\ncodec = \"auto\"\nallow = [\"int8\"]\nroles = \"all\"\n";
+
 // Runs the job with a named codec, unless the environment says otherwise.
 Seen run_job(const std::string& scenario, const std::string& environment = kAllCalls) {
   const ScratchFolder scratch;
@@ -264,11 +266,36 @@ TEST(NcclDevice, ANamedCodecIsNotTimed) {
   EXPECT_EQ(run_job("observed").lines.at("events"), "0 made 0 recorded 0 captured 0 destroyed");
 }
 
-TEST(NcclDevice, AutoIsRefused) {
-  const Seen seen = run_job("alone", "GRADWIRE_CODEC=auto");
+TEST(NcclDevice, AutoCompressesWhatIsFasterFromTheSameCallOnWhateverIsCaptured) {
+  const ScratchFolder scratch;
+  for (const char* scenario : {"faster", "faster_and_captures"}) {
+    const Seen seen = run_job(scenario, policy_file(scratch, kAutomatic));
+    // 267 calls allow eight trials, the exchange of call 320 finds memory for them, and that of call 448 their times.
+    EXPECT_EQ(seen.lines.at("first trial"), "384") << scenario;
+    EXPECT_EQ(seen.lines.at("trials"), "16") << scenario << ": later NCCL's own call is the rival";
+    EXPECT_EQ(seen.lines.at("last that passed"), "511") << scenario;
+    EXPECT_EQ(seen.lines.at("events"), "0 captured, few") << scenario;
+    EXPECT_EQ(seen.calls({{"codec", "int8"}}), std::stoul(seen.lines.at("compressed")) + 8);
+    EXPECT_GE(seen.calls({{"reason", "being measured"}}), 511U);
+    EXPECT_THAT(seen.outcome.err, HasSubstr("compressed, ratio 3.9"));
+  }
+}
+
+TEST(NcclDevice, AutoPassesWhatIsNoFaster) {
+  const ScratchFolder scratch;
+  const Seen seen = run_job("slower", policy_file(scratch, kAutomatic));
+  EXPECT_EQ(seen.lines.at("first trial"), "384");
+  EXPECT_EQ(seen.lines.at("trials"), "8");
+  EXPECT_EQ(seen.lines.at("compressed"), "0");
+  EXPECT_EQ(seen.report.at("totals").at("compressed_calls"), 0);
+  EXPECT_GT(seen.calls({{"reason", "no faster on this link"}}), 100U);
+}
+
+TEST(NcclDevice, ADeterministicPolicyRefusesAuto) {
+  const ScratchFolder scratch;
+  const Seen seen = run_job("alone", policy_file(scratch, "deterministic = true\n[defaults]\ncodec = \"auto\"\n"));
   EXPECT_EQ(seen.lines.at("0 compressed"), "ncclAllReduce:32768");
-  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:88")) << "other ranks wait for it";
-  EXPECT_THAT(seen.outcome.err, HasSubstr("calls of NCCL are not measured yet, so name a codec for them"));
+  EXPECT_THAT(seen.outcome.err, HasSubstr("chooses by measurement, which deterministic = true forbids; name a codec"));
 }
 
 TEST(NcclDevice, CodecsThatNeedTheStepWaitForIt) {

@@ -70,6 +70,10 @@ TEST(CallPlan, AutomaticCallsHaveWays) {
   EXPECT_THAT(several.notes(), ElementsAre(HasSubstr("codecs with error feedback are not chosen")));
   const CallPlanner none = planner("[defaults]\ncodec = \"auto\"\nallow = [\"int4\"]\n");
   EXPECT_EQ(none.resolve({.count = kMany}).pass, Pass::exact);
+  const CallPlanner folded(Policy::parse("[defaults]\ncodec = \"auto\"\nallow = [\"int8\", \"int4\"]\n"),
+                           AutoFeedback::where_allowed);
+  EXPECT_EQ(ways(folded.resolve({.count = kMany})), "int8, int4, error feedback");
+  EXPECT_THAT(folded.notes(), IsEmpty());
   EXPECT_EQ(planner("floor = \"1MiB\"\n[defaults]\ncodec = \"auto\"\n").floor(), 1U << 20);
   EXPECT_EQ(planner("[defaults]\ncodec = \"auto\"\n").floor(), 4096U);
   EXPECT_FALSE(planner("[defaults]\ncodec = \"auto\"\n[[rule]]\norder = 1\ncodec = \"auto\"\n").only_automatic());
