@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include "drop_in/device_exchange.hpp"
-#include "exchange/stream/stream_cuda.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 
 namespace gradwire::nccl_preload {

@@ -195,6 +195,16 @@ TEST(DeviceGate, AWayThatIsNotClearlyFasterIsNeverTaken) {
   }
 }
 
+// What int8 is expected to gain over NCCL, from NVLink with 8 ranks at 1 MiB to one network card for 8 GPUs.
+TEST(DeviceGate, NoExpectedGainOrLossCostsMoreThanThreePercent) {
+  for (const double gain : {0.08, 0.15, 0.30, 0.58, 0.91, 1.0, 1.65, 2.2, 3.8}) {
+    GateWorld world({.seconds = ratio_of(1 / gain), .calls_in_step = 20, .rest = [](Way) { return 20e-3; }});
+    world.calls(20000);
+    const double gained = world.library / (world.total + world.probes);
+    EXPECT_GE(gained, gain > 1 ? 0.9 * gain : 0.97) << gain << ": the first 512 calls are the library's";
+  }
+}
+
 // Mutations tried: 5% of the calls are trials; trials are not counted.
 TEST(DeviceGate, TrialsAreAtMostThreePercentOfTheCallsAtAnyTime) {
   GateWorld world({.ways = 5, .seconds = [](std::uint64_t call, Way way, int) {
