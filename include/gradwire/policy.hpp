@@ -57,6 +57,12 @@ struct Sync {
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 
+/// Which sums that a job asks NCCL for the drop-in may compress (docs/how-to/drop-in-nccl.md).
+enum class Roles : std::uint8_t {
+  gradients,  // those that it takes for gradients
+  all,        // all, at once
+};
+
 /// The settings of one rule, or of the defaults.
 struct TensorPolicy {
   CodecSpec codec = "int8";
@@ -78,6 +84,8 @@ struct TensorPolicy {
   /// For drop-ins: a class of calls whose relative error (norm of the difference over norm of the exact sum) exceeds
   /// this bound passes uncompressed from then on. Above 0. None: no bound. Sessions refuse it.
   std::optional<double> max_error = std::nullopt;
+  /// For calls of NCCL. None: `all` in a rule that names a communicator, a size or a dtype, else `gradients`.
+  std::optional<Roles> roles = std::nullopt;
   [[nodiscard]] bool is_auto() const noexcept { return !allow.empty(); }
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
@@ -99,6 +107,7 @@ struct RuleMatch {
   std::optional<DType> dtype = std::nullopt;
   std::optional<OrderRange> order = std::nullopt;  // of a call in a drop-in; a session's tensors have none
   std::optional<std::uint32_t> communicator_size = std::nullopt;
+  std::optional<std::string> communicator_name = std::nullopt;  // a glob over the names of NCCL's communicators
   friend bool operator==(const RuleMatch&, const RuleMatch&) = default;
 };
 
@@ -111,6 +120,7 @@ struct TensorInfo {
   std::uint32_t ndim = 1;
   std::optional<std::uint64_t> order = std::nullopt;              // calls before it in its step
   std::optional<std::uint32_t> communicator_size = std::nullopt;  // ranks that reduce it
+  std::string communicator_name = {};                             // of a call of NCCL; empty: none
   std::uint32_t parameters = 0;  // arrays registered beside the gradient: the parameter and its optimizer state
   bool scaled = false;           // added with a scale: TensorOptions::scale of a session
 };
@@ -192,6 +202,13 @@ class Policy {
     friend bool operator==(const Device&, const Device&) = default;
   };
 
+  /// Limits of the memory that gradwire takes.
+  struct Memory {
+    /// Bytes of the residuals that a drop-in keeps on a device for one communicator.
+    std::uint64_t device_residuals = 2ULL << 30;
+    friend bool operator==(const Memory&, const Memory&) = default;
+  };
+
   static constexpr std::uint64_t kFloor = 64ULL << 10;
   static constexpr std::uint64_t kAutomaticFloor = 4ULL << 10;  // measuring finds and passes calls that do not pay
 
@@ -212,6 +229,7 @@ class Policy {
   std::optional<Batch> batch = std::nullopt;  // limits of the advice on the batch; none: no advice
   std::optional<Elastic> elastic = std::nullopt;
   Device device = {};
+  Memory memory = {};
   bool deterministic = false;  // no native sums, no choice by measurement
   bool strict = false;         // a rule that matched no tensor, or that a session ignores, is an error
 };

@@ -11,6 +11,8 @@ GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupStart, ())
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclSend, (const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclRecv, (void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclAllReduce,
+                      (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
 
 namespace gradwire::nccl_preload {
 namespace {
@@ -54,6 +56,12 @@ void CallerMessages::receive(std::span<std::byte> bytes, int peer, void* stream)
 
 void CallerMessages::all_reduce(void* /*values*/, DType /*dtype*/, std::uint64_t /*count*/, void* /*stream*/) {
   throw Error(ErrorCode::internal, "exact sums are passed to NCCL as the job wrote them, never made here");
+}
+
+void CallerMessages::find_largest(std::uint32_t* words, std::size_t count, void* stream) {
+  check(GRADWIRE_NCCL_REAL(ncclAllReduce)(words, words, count, ncclUint32, ncclMax, comm_,
+                                          static_cast<cudaStream_t>(stream)),
+        "ncclAllReduce of " + std::to_string(count) + " words");
 }
 
 void CallerMessages::poll() {

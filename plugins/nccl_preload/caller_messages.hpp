@@ -6,6 +6,7 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "transport/device_messages.hpp"
@@ -28,6 +29,9 @@ class CallerMessages final : public transport::DeviceMessages {
   void send(std::span<const std::byte> bytes, int peer, void* stream) override;
   void receive(std::span<std::byte> bytes, int peer, void* stream) override;
   void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
+  /// Enqueues on `stream`: replaces each of `count` words in device memory by the largest one of all ranks. In no
+  /// group.
+  void find_largest(std::uint32_t* words, std::size_t count, void* stream);
   void end_group() override;
   void poll() override;
   /// Does nothing: the communicator is the job's, and only the job may abort it.

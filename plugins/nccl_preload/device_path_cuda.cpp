@@ -4,7 +4,9 @@
 
 #include "exchange/stream/stream_cuda_device.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
+#include "plugins/nccl_preload/cuda_exchange.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/driver_events.hpp"
 #include "plugins/nccl_preload/state.hpp"
 
 namespace gradwire::nccl_preload {
@@ -18,12 +20,16 @@ exchange::CudaShare share() {
 class CudaLink final : public drop_in::DeviceLink {
  public:
   CudaLink(std::unique_ptr<CallerMessages> messages, int device)
-      : device_(std::move(messages), device, nullptr, share()) {}
+      : port_(*messages, device), device_(std::move(messages), device, nullptr, share()) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* stream) override { device_.set_caller(static_cast<cudaStream_t>(stream)); }
+  [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
+  [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
 
  private:
+  CudaExchange port_;  // it uses the messages only while calls are made
+  EventClock clock_;
   exchange::CudaDevice device_;
 };
 

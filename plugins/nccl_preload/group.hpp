@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "drop_in/device_calls.hpp"
@@ -23,6 +24,13 @@ struct Entry {
 struct Newborn {
   ncclComm_t* where = nullptr;
   bool blocking = true;
+  std::string name = {};
+};
+
+/// An operation of ncclRedOpCreatePreMulSum that the job destroyed in the group, behind calls that use it.
+struct DestroyedOp {
+  ncclRedOp_t op;
+  ncclComm_t comm;
 };
 
 struct CallGroup {
@@ -32,6 +40,7 @@ struct CallGroup {
   std::vector<Newborn> newborn = {};
   std::vector<drop_in::DeviceCall> recorded = {};                      // the group's end may compress these
   std::vector<std::shared_ptr<drop_in::DeviceReducer>> agreeing = {};  // their ranks agree at its end
+  std::vector<DestroyedOp> destroyed = {};                             // after the recorded calls have been made
 };
 
 /// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its

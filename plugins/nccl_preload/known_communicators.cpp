@@ -4,9 +4,9 @@
 
 namespace gradwire::nccl_preload {
 
-void KnownCommunicators::add(ncclComm_t comm, bool blocking) {
+void KnownCommunicators::add(ncclComm_t comm, bool blocking, std::string name) {
   const MutexLock lock(mutex_);
-  known_.insert_or_assign(comm, KnownCommunicator{.blocking = blocking});
+  known_.insert_or_assign(comm, KnownCommunicator{.blocking = blocking, .name = std::move(name)});
 }
 
 std::optional<KnownCommunicator> KnownCommunicators::find(ncclComm_t comm) const {
@@ -43,10 +43,10 @@ void KnownCommunicators::put_back(ncclComm_t comm, const KnownCommunicator& comm
   known_.try_emplace(comm, communicator);
 }
 
-void KnownCommunicators::add_scaled_sum(ncclComm_t comm, ncclRedOp_t op) {
+void KnownCommunicators::add_scaled_sum(ncclComm_t comm, ncclRedOp_t op, std::optional<Factor> factor) {
   const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
-    it->second.scaled_sums.insert(static_cast<int>(op));
+    it->second.scaled_sums.insert_or_assign(static_cast<int>(op), factor);
   }
 }
 

@@ -5,9 +5,10 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
+#include <string>
 #include <unordered_map>
 
 #include "base/mutex.hpp"
@@ -28,11 +29,19 @@ struct CommunicatorState : RankInCommunicator {
   bool refused = false;                                  // the device refused to make a reducer
 };
 
+/// The factor by which a rank scales its values: a number, or a value of the sum's type that lies in device memory.
+struct Factor {
+  double value = 1;
+  const void* device = nullptr;
+};
+
 struct KnownCommunicator {
   bool blocking = true;
-  bool open = true;  // false after Finalize or Revoke: no more collectives
+  std::string name = {};  // ncclConfig_t.commName
+  bool open = true;       // false after Finalize or Revoke: no more collectives
   std::optional<CommunicatorState> state = {};
-  std::set<int> scaled_sums = {};  // operations of ncclRedOpCreatePreMulSum
+  /// The operations of ncclRedOpCreatePreMulSum; no value for types that are not compressed.
+  std::map<int, std::optional<Factor>> scaled_sums = {};
 };
 
 /// The largest communicator that the process used: it says which process speaks for the job.
@@ -58,7 +67,7 @@ class LargestCommunicator {
 class KnownCommunicators {
  public:
   /// Replaces the entry of an earlier communicator at this address.
-  void add(ncclComm_t comm, bool blocking);
+  void add(ncclComm_t comm, bool blocking, std::string name = {});
   /// Returns a copy; no value for null and for communicators that the drop-in did not see being made.
   [[nodiscard]] std::optional<KnownCommunicator> find(ncclComm_t comm) const;
   void set_state(ncclComm_t comm, const CommunicatorState& state);
@@ -70,7 +79,7 @@ class KnownCommunicators {
   [[nodiscard]] std::optional<KnownCommunicator> take(ncclComm_t comm);
   void put_back(ncclComm_t comm, const KnownCommunicator& communicator);
 
-  void add_scaled_sum(ncclComm_t comm, ncclRedOp_t op);
+  void add_scaled_sum(ncclComm_t comm, ncclRedOp_t op, std::optional<Factor> factor);
   void remove_scaled_sum(ncclComm_t comm, ncclRedOp_t op);
 
  private:

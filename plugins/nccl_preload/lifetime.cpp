@@ -1,13 +1,20 @@
 // Groups, operations, and functions that make or end communicators: their calls are forwarded and recorded.
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <new>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "kernels/numeric.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/real.hpp"
 #include "plugins/nccl_preload/reduce_calls.hpp"
 #include "plugins/nccl_preload/state.hpp"
+
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t, ncclComm_t))
 
 namespace gradwire::nccl_preload {
 
@@ -23,19 +30,49 @@ bool asks_for_nonblocking(const ncclConfig_t* config) noexcept {
          config->blocking == 0;
 }
 
+/// The name that the job gave in the config; null if it gave none.
+const char* name_in(const ncclConfig_t* config) noexcept {
+  return config != nullptr && config->size >= offsetof(ncclConfig_t, commName) + sizeof config->commName
+             ? config->commName
+             : nullptr;
+}
+
 /// Called after NCCL made a communicator, or will make it at the end of the group.
-void born(ncclResult_t result, ncclComm_t* where, bool blocking) noexcept {
+void born(ncclResult_t result, ncclComm_t* where, bool blocking, const ncclConfig_t* config = nullptr) noexcept {
   if (InsideNccl::active() || !went_well(result) || where == nullptr) {
     return;
   }
   unseen([&] {
     blocking = blocking && result != ncclInProgress;
+    const char* const given = name_in(config);
+    std::string name = given != nullptr ? given : "";
     if (*where != nullptr) {
-      state().communicators.add(*where, blocking);
+      state().communicators.add(*where, blocking, std::move(name));
     } else if (open_group != nullptr) {
-      open_group->newborn.push_back({where, blocking});  // NCCL writes to `where` at the group's end
+      open_group->newborn.push_back({where, blocking, std::move(name)});  // NCCL writes to `where` at the group's end
     }
   });
+}
+
+template <class T>
+T read_as(const void* from) noexcept {
+  T value{};
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// NCCL has read a factor of the host when it has made the operation; one of the device is read when sums run.
+std::optional<Factor> factor_at(const void* scalar, ncclDataType_t datatype, ncclScalarResidence_t residence) noexcept {
+  if (residence == ncclScalarDevice) {
+    return Factor{.device = scalar};
+  }
+  switch (datatype) {
+    case ncclFloat32: return Factor{.value = read_as<float>(scalar)};
+    case ncclFloat64: return Factor{.value = read_as<double>(scalar)};
+    case ncclFloat16: return Factor{.value = kernels::from_f16(read_as<std::uint16_t>(scalar))};
+    case ncclBfloat16: return Factor{.value = kernels::from_bf16(read_as<std::uint16_t>(scalar))};
+    default: return std::nullopt;
+  }
 }
 
 /// Whether a communicator made from `parent` blocks. Without a config it is like its parent.
@@ -61,6 +98,9 @@ ncclResult_t end(ncclComm_t comm, F&& free_comm) {
     state().timer.collect();
     old = state().communicators.take(comm);
   });
+  if (open_group != nullptr) {
+    std::erase_if(open_group->destroyed, [=](const DestroyedOp& each) { return each.comm == comm; });
+  }
   const bool has_reducer = old && old->state && old->state->reducer;
   if (has_reducer) {
     forget_recorded(*old->state);
@@ -131,13 +171,17 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
     }
     for (const Newborn& child : group->newborn) {
       if (went_well(result) && *child.where != nullptr) {
-        state().communicators.add(*child.where, child.blocking && result == ncclSuccess);
+        state().communicators.add(*child.where, child.blocking && result == ncclSuccess, child.name);
       }
     }
   });
   if (ran && went_well(result)) {
     const ncclResult_t recorded = run_recorded(*group);
     result = recorded == ncclSuccess ? result : recorded;
+  }
+  for (const DestroyedOp& each : group->destroyed) {
+    const ncclResult_t destroyed = GRADWIRE_NCCL_REAL(ncclRedOpDestroy)(each.op, each.comm);
+    result = result == ncclSuccess ? destroyed : result;
   }
   // The group may hold the last reference to a reducer, which frees its memory then.
   std::optional<CaptureTruce> truce;
@@ -169,14 +213,14 @@ REMEMBERED(ncclCommInitRank, (ncclComm_t * comm, int ranks, ncclUniqueId id, int
 REMEMBERED(ncclCommInitRankConfig, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config), {
   const bool blocking = !asks_for_nonblocking(config);
   const ncclResult_t result = real(comm, ranks, id, rank, config);
-  born(result, comm, blocking);
+  born(result, comm, blocking, config);
   return result;
 })
 REMEMBERED(ncclCommInitRankScalable,
            (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds, ncclConfig_t* config), {
              const bool blocking = !asks_for_nonblocking(config);
              const ncclResult_t result = real(newcomm, nranks, myrank, nId, commIds, config);
-             born(result, newcomm, blocking);
+             born(result, newcomm, blocking, config);
              return result;
            })
 REMEMBERED(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int* devlist), {
@@ -189,7 +233,7 @@ REMEMBERED(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int* devlist), {
 REMEMBERED(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config), {
   const bool blocking = child_blocks(comm, config);
   const ncclResult_t result = real(comm, color, key, newcomm, config);
-  born(result, newcomm, blocking);
+  born(result, newcomm, blocking, config);
   return result;
 })
 REMEMBERED(ncclCommShrink,
@@ -198,7 +242,7 @@ REMEMBERED(ncclCommShrink,
            {
              const bool blocking = child_blocks(comm, config);
              const ncclResult_t result = real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
-             born(result, newcomm, blocking);
+             born(result, newcomm, blocking, config);
              return result;
            })
 
@@ -212,13 +256,21 @@ REMEMBERED(ncclRedOpCreatePreMulSum,
            {
              const ncclResult_t result = real(op, scalar, datatype, residence, comm);
              if (result == ncclSuccess && op != nullptr) {
-               unseen([&] { state().communicators.add_scaled_sum(comm, *op); });
+               const auto factor = factor_at(scalar, datatype, residence);
+               unseen([&] { state().communicators.add_scaled_sum(comm, *op, factor); });
              }
              return result;
            })
 REMEMBERED(ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t comm), {
-  unseen([&] { state().communicators.remove_scaled_sum(comm, op); });
-  return real(op, comm);
+  bool later = false;
+  unseen([&] {
+    state().communicators.remove_scaled_sum(comm, op);
+    if (!InsideNccl::active() && open_group != nullptr && !open_group->recorded.empty()) {
+      open_group->destroyed.push_back({op, comm});  // recorded calls may still be given to NCCL
+      later = true;
+    }
+  });
+  return later ? ncclSuccess : real(op, comm);
 })
 
 REMEMBERED(ncclGroupStart, (), { return group_started(real()); })

@@ -13,6 +13,10 @@
 
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupStart, ())
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclAllReduce,
+                      (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclReduceScatter,
+                      (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
 
 namespace gradwire::nccl_preload {
 namespace {
@@ -27,12 +31,13 @@ class Library final : public drop_in::DeviceLibrary {
 
 /// The communicator's reducer, made by its first reduction. If the device refuses, returns null and says so once; the
 /// reduction must then fail, since other ranks may compress it.
-std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, CommunicatorState known) {
+std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, CommunicatorState known, const std::string& name) {
   if (!known.reducer && !known.refused) {
     try {
       known.ended = std::make_shared<std::atomic<bool>>(false);
-      known.reducer = std::make_shared<drop_in::DeviceReducer>(
-          state().configuration, state().ledger, make_link(comm, known.rank, known.size, known.ended), state().process);
+      known.reducer = std::make_shared<drop_in::DeviceReducer>(state().configuration, state().ledger,
+                                                               make_link(comm, known.rank, known.size, known.ended),
+                                                               state().process, name);
     } catch (...) {
       known.refused = true;
       Library().say(std::string(current_error().what()) +
@@ -43,8 +48,19 @@ std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, Communicator
   return known.reducer;
 }
 
+// NCCL's own call with other buffers.
+ncclResult_t call_library(const NcclCall& request, const void* send, void* receive) {
+  const auto op = static_cast<ncclRedOp_t>(request.op);
+  return request.function == choice::Function::nccl_reduce_scatter
+             ? GRADWIRE_NCCL_REAL(ncclReduceScatter)(send, receive, request.count, request.datatype, op, request.comm,
+                                                     request.stream)
+             : GRADWIRE_NCCL_REAL(ncclAllReduce)(send, receive, request.count, request.datatype, op, request.comm,
+                                                 request.stream);
+}
+
 drop_in::DeviceCall device_call(const NcclCall& request, const Described& described,
-                                const std::shared_ptr<drop_in::DeviceReducer>& reducer, const Forward& forward) {
+                                const std::shared_ptr<drop_in::DeviceReducer>& reducer, const Forward& forward,
+                                bool captured) {
   return {.reducer = reducer,
           .call = described.call,
           .decided = reducer->decide(described.call),
@@ -54,9 +70,13 @@ drop_in::DeviceCall device_call(const NcclCall& request, const Described& descri
                      .count = request.count,
                      .dtype = described.call.dtype.value_or(DType::f32),
                      .reduction = described.call.reduction.value_or(Reduction::sum),
-                     .stream = request.stream},
+                     .factor = described.factor.value,
+                     .device_factor = described.factor.device,
+                     .stream = request.stream,
+                     .captured = captured},
           .bytes = described.bytes,
-          .forward = forward};
+          .forward = forward,
+          .library = [request](const void* send, void* receive) { return call_library(request, send, receive); }};
 }
 
 // Makes the first reduction on a communicator. NCCL's own call goes first and the agreement follows, as at the end of a
@@ -75,19 +95,29 @@ ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceReducer>& reduc
   }
 }
 
+// Whether a captured call may be compressed: ranks cannot agree during a capture, so they must have before.
+bool may_be_captured(const Described& described) {
+  if (!described.comm || !described.comm->state || !described.comm->state->reducer) {
+    return false;
+  }
+  const drop_in::DeviceReducer& reducer = *described.comm->state->reducer;
+  return reducer.agreed() && !reducer.dry_run() && reducer.decide(described.call).compress;
+}
+
 // Returns no value if the call is to be forwarded; `timed` is set if that call is to be timed.
 std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Forward& forward,
                                                std::optional<TimedCall>& timed) {
   Described described = describe(request);
   choice::Call& call = described.call;
-  call.captured = is_captured(request.stream);
+  const bool captured = is_captured(request.stream);
+  call.captured = captured && !may_be_captured(described);
   const bool takes_part = call.valid && call.known && call.blocking && !call.captured && call.world_size > 1;
   if (!takes_part) {
     count(described, choice::decide(call, state().settings).reason);
     return std::nullopt;
   }
   const CaptureTruce truce;
-  const auto reducer = reducer_of(request.comm, *described.comm->state);
+  const auto reducer = reducer_of(request.comm, *described.comm->state, described.comm->name);
   if (!reducer || !reducer->failure().empty()) {
     return ncclSystemError;
   }
@@ -102,7 +132,7 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
     return pass_and_agree(reducer, forward);
   }
   Library library;
-  drop_in::DeviceCall made = device_call(request, described, reducer, forward);
+  drop_in::DeviceCall made = device_call(request, described, reducer, forward, captured);
   if (reducer->dry_run() || !made.decided.compress) {
     const drop_in::Router::Route route = reducer->route(call, made.decided, made.op, made.reduce);
     count(route.what, reducer->passed_totals(route, made.bytes));

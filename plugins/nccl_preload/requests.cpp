@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/driver_events.hpp"
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/real.hpp"
 #include "plugins/nccl_preload/state.hpp"
@@ -86,6 +87,12 @@ std::optional<KnownCommunicator> communicator_of(ncclComm_t comm) {
   return known;
 }
 
+// The factor of a scaled sum; null if the operation is none.
+const std::optional<Factor>* find_scaled_sum(const KnownCommunicator& comm, int op) {
+  const auto found = comm.scaled_sums.find(op);
+  return found == comm.scaled_sums.end() ? nullptr : &found->second;
+}
+
 bool point_to_point(Function function) noexcept {
   return function == Function::nccl_send || function == Function::nccl_recv;
 }
@@ -109,7 +116,7 @@ Described describe(const NcclCall& request) {
   described.comm = communicator_of(request.comm);
   const std::optional<KnownCommunicator>& comm = described.comm;
   const int size = comm && comm->state ? comm->state->size : 0;
-  const bool scaled_sum = comm && comm->scaled_sums.contains(request.op);
+  const auto* const scaled = comm ? find_scaled_sum(*comm, request.op) : nullptr;
   const std::uint64_t elements = in_all_segments(request.function) && size > 0
                                      ? times(request.count, static_cast<std::uint64_t>(size))
                                      : request.count;
@@ -117,7 +124,9 @@ Described describe(const NcclCall& request) {
   described.call = {
       .function = request.function,
       .dtype = dtype_of(request.datatype),
-      .reduction = scaled_sum ? std::nullopt : reduction_of(request.op),
+      .reduction = scaled == nullptr ? reduction_of(request.op)
+                   : *scaled         ? std::optional(Reduction::sum)
+                                     : std::nullopt,
       .count = elements,
       .world_size = size,
       .valid = request.comm != nullptr && (!comm || comm->open) &&
@@ -125,9 +134,10 @@ Described describe(const NcclCall& request) {
       .known = comm.has_value(),
       .blocking = !comm || comm->blocking,
   };
+  described.factor = scaled != nullptr ? scaled->value_or(Factor{}) : Factor{};
   described.what = {.function = request.function,
                     .dtype = described.call.dtype,
-                    .op = scaled_sum ? "scaled sum" : op_name(request.op),
+                    .op = scaled != nullptr ? "scaled sum" : op_name(request.op),
                     .count = elements,
                     .communicator_size = size};
   return described;

@@ -32,6 +32,7 @@ struct Described {
   choice::Call call;
   drop_in::CallClass what;  // without the reason
   std::uint64_t bytes = 0;  // of the larger buffer
+  Factor factor = {};
 };
 [[nodiscard]] Described describe(const NcclCall& request);
 

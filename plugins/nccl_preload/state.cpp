@@ -65,6 +65,13 @@ std::string summary(const State& self) {
   if (by_reason.contains(choice::text(choice::Reason::observing))) {
     text += "; GRADWIRE_CODEC=int8 compresses what was observed";
   }
+  if (const std::uint64_t waits = self.ledger.waits(); waits > 0) {
+    text += "; " + std::to_string(waits) + (waits == 1 ? " call" : " calls") + " waited for the ranks' times";
+  }
+  if (compressed.compressed_calls == 0 && (by_reason.contains(choice::text(choice::Reason::role_open)) ||
+                                           by_reason.contains(choice::text(choice::Reason::no_gradient)))) {
+    text += "; a rule of a policy, or roles = \"all\", says which calls carry gradients";
+  }
   const std::string& why = self.configuration.disabled;
   return why.empty() ? text : text + " (" + why + ")";
 }

@@ -23,9 +23,6 @@ struct TimedCall {
   cudaStream_t stream = nullptr;
 };
 
-/// Returns a function of the libcuda that the process has loaded; null if it has none.
-[[nodiscard]] void* driver_function(const char* name) noexcept;
-
 /// Any thread may call it.
 class CallTimer {
  public:

@@ -177,6 +177,9 @@ const char* text(Reason reason) noexcept {
     case Reason::untried: return "too large to be made both ways";
     case Reason::inaccurate: return "error above max_error";
     case Reason::failed: return "ended with an error";
+    case Reason::role_open: return "not known to be a gradient yet";
+    case Reason::no_gradient: return "no gradient: its buffer changes or repeats";
+    case Reason::half_scatter: return "16-bit reduce-scatter without a rule";
   }
   return "";
 }

@@ -76,9 +76,12 @@ enum class Reason : std::uint8_t {
   untried,            // codec = "auto" cannot make it both ways: it is too large, or some rank lacks the memory
   inaccurate,         // the relative error of similar calls exceeded `max_error`
   failed,             // it ended with an error, which its caller got
+  role_open,          // over NCCL: whether it carries gradients is not known yet
+  no_gradient,        // over NCCL: its address changes, or comes several times in a step
+  half_scatter,       // over NCCL: a reduce-scatter of 16-bit values, which activations may be
 };
 
-inline constexpr std::size_t kReasons = 27;
+inline constexpr std::size_t kReasons = 30;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;

@@ -33,9 +33,6 @@ std::vector<std::string> notes_of_calls(const Policy& policy) {
   try {
     const plan::CallPlanner calls(policy);
     std::vector<std::string> notes = calls.notes();
-    if (calls.is_auto()) {
-      notes.push_back("the drop-in for NCCL refuses this policy: " + std::string(plan::kAutoOfNccl));
-    }
     if (calls.bounds_errors()) {
       notes.emplace_back(
           "sessions and the drop-in for NCCL refuse this policy: max_error is for calls that the library can "
@@ -80,6 +77,15 @@ void print_sync(const std::string& who, const Sync& sync, std::ostream& out) {
 void print_bound(const std::string& who, const std::optional<double>& bound, std::ostream& out) {
   if (bound) {
     out << "bound of " << who << ": calls pass where their relative error is above " << format_number(*bound, 3)
+        << '\n';
+  }
+}
+
+void print_roles(const std::string& who, const std::optional<Roles>& roles, std::ostream& out) {
+  if (roles) {
+    out << "roles of " << who << ": "
+        << (*roles == Roles::all ? "all calls of NCCL count as gradients, at once"
+                                 : "calls of NCCL pass until they are known to be gradients")
         << '\n';
   }
 }
@@ -156,11 +162,17 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   for (std::size_t rule = 0; rule < policy.rules.size(); ++rule) {
     print_sync("rule " + std::to_string(rule + 1), policy.rules[rule].policy.sync, out);
     print_bound("rule " + std::to_string(rule + 1), policy.rules[rule].policy.max_error, out);
+    print_roles("rule " + std::to_string(rule + 1), policy.rules[rule].policy.roles, out);
   }
   print_sync("all others", policy.defaults.sync, out);
   print_bound("all others", policy.defaults.max_error, out);
+  print_roles("all others", policy.defaults.roles, out);
   if (policy.device != Policy::Device{}) {
     print_device(policy.device, out);
+  }
+  if (policy.memory != Policy::Memory()) {
+    out << "memory: a drop-in keeps up to " << format_bytes(policy.memory.device_residuals)
+        << " of residuals on a device for each communicator\n";
   }
   if (policy.elastic) {
     print_elastic(*policy.elastic, out);

@@ -79,15 +79,12 @@ Policy policy_of_environment(bool measures) {
     return policy;
   }
   const bool automatic = codec ? *codec == "auto" : measures;
-  if (automatic && !measures) {
-    throw Error(ErrorCode::unsupported, "GRADWIRE_CODEC is auto: " + std::string(plan::kAutoOfNccl));
-  }
   if (codec && !automatic) {
     try {
       static_cast<void>(CodecSpec::parse(*codec));
     } catch (const Error& error) {  // kept short, since ranks exchange the text
-      throw Error(error.code(), "GRADWIRE_CODEC is \"" + *codec + "\"; write " + (measures ? "auto, " : "") +
-                                    "int8, bf16, int4, topk(1%)+int8 or another codec");
+      throw Error(error.code(),
+                  "GRADWIRE_CODEC is \"" + *codec + "\"; write auto, int8, bf16, int4, topk(1%)+int8 or another codec");
     }
   }
   Policy policy = automatic ? Policy::automatic({"int8"}) : codec ? Policy::uniform(*codec) : Policy();
@@ -144,16 +141,17 @@ void read_into(Configuration& configuration, bool measures) {
   const bool named = environment("GRADWIRE_POLICY") || environment("GRADWIRE_CODEC");
   configuration.mode = named && !configuration.dry_run ? Mode::compressing : Mode::observing;
   configuration.raise_threads = environment("GRADWIRE_THREADS") == "multiple";
-  configuration.planner = plan::CallPlanner(policy_of_environment(measures));
-  if (!measures && configuration.planner.is_auto()) {
-    throw Error(ErrorCode::unsupported,
-                "policy " + configuration.planner.policy().source + ": " + std::string(plan::kAutoOfNccl));
-  }
+  configuration.planner = plan::CallPlanner(policy_of_environment(measures),
+                                            measures ? plan::AutoFeedback::never : plan::AutoFeedback::where_allowed);
   if (!measures && configuration.planner.bounds_errors()) {
     throw Error(ErrorCode::unsupported,
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kBoundOfNccl));
   }
   if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
+    if (!measures) {
+      throw Error(ErrorCode::unsupported,
+                  "GRADWIRE_CHOICES: choices over NCCL are not recorded; name a codec, or unset it");
+    }
     read_choices(configuration, from_start_directory(*file));
   }
 }

@@ -45,8 +45,8 @@ struct Configuration {
   [[nodiscard]] std::chrono::milliseconds longest_wait() const noexcept;
 
   /// Reads the environment. A mistake there (such as a bad policy file) disables compression, and `disabled` gives the
-  /// reason: a job must not end because of us. With `measures` calls can be made both ways, so codec = "auto" is
-  /// allowed; else it is refused.
+  /// reason: a job must not end because of us. With `measures` the caller compares the values of calls that it
+  /// makes both ways, so `max_error` is allowed, and choices are recorded; else both are refused.
   [[nodiscard]] static Configuration read(bool measures);
 
   /// The fingerprint of the policy alone.

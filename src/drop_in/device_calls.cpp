@@ -93,6 +93,38 @@ int compress(std::span<const Routed> routed, DeviceLibrary& library) {
   return code;
 }
 
+int run_trials(std::span<const Routed> routed, DeviceLibrary& library) {
+  int code = 0;
+  for (const Routed& each : routed) {
+    DeviceReducer& reducer = *each.call->reducer;
+    int made = 0;
+    if (!attempt(reducer, library, [&] {
+          made = reducer.run_trial({each.route, each.call->reduce}, each.call->bytes, each.call->library);
+        })) {
+      made = library.failed();
+    }
+    code = code != 0 ? code : made;
+  }
+  return code;
+}
+
+// What the ranks of a communicator have to agree on is enqueued behind all its calls here, on the stream of one.
+int end_calls(std::span<const DeviceCall> calls, DeviceLibrary& library) {
+  int code = 0;
+  DeviceReducer* ended = nullptr;
+  for (const DeviceCall* call : by_identity(calls)) {
+    DeviceReducer* reducer = call->reducer.get();
+    if (call->reduce.captured || reducer == ended) {
+      continue;
+    }
+    ended = reducer;
+    if (reducer->failure().empty() && !attempt(*reducer, library, [&] { reducer->end_call(call->reduce.stream); })) {
+      code = library.failed();
+    }
+  }
+  return code;
+}
+
 }  // namespace
 
 void reach_agreement(std::span<const std::shared_ptr<DeviceReducer>> reducers, DeviceLibrary& library) {
@@ -129,24 +161,33 @@ void reach_agreement(std::span<const std::shared_ptr<DeviceReducer>> reducers, D
 int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
   std::vector<Routed> passed;
   std::vector<Routed> compressed;
+  std::vector<Routed> tried;
   int code = 0;
   for (const DeviceCall* call : by_identity(calls)) {
     DeviceReducer& reducer = *call->reducer;
     Routed routed{.call = call, .route = {}};
-    if (!attempt(reducer, library,
-                 [&] { routed.route = reducer.route(call->call, call->decided, call->op, call->reduce); })) {
+    const bool made = attempt(reducer, library, [&] {
+      routed.route = call->reduce.captured ? reducer.route_captured(call->call, call->op)
+                                           : reducer.route(call->call, call->decided, call->op, call->reduce);
+    });
+    if (!made) {
       code = library.failed();
       continue;
     }
+    for (const std::string& line : reducer.take_lines()) {
+      library.say(line);
+    }
     const bool compress = routed.route.decision.compress && !reducer.dry_run();
-    (compress ? compressed : passed).push_back(std::move(routed));
+    (routed.route.trial ? tried : compress ? compressed : passed).push_back(std::move(routed));
   }
   const int passing = pass(std::move(passed), library);
   if (passing != 0) {
     return passing;  // the library's error comes first; the group ends here, as the library's own would
   }
-  const int compressing = compress(compressed, library);
-  return code != 0 ? code : compressing;
+  for (const int made : {compress(compressed, library), run_trials(tried, library), end_calls(calls, library)}) {
+    code = code != 0 ? code : made;
+  }
+  return code;
 }
 
 }  // namespace gradwire::drop_in

@@ -38,6 +38,7 @@ struct DeviceCall {
   DeviceReduce reduce;
   std::uint64_t bytes = 0;       // of the larger buffer
   std::function<int()> forward;  // has the library make the call; returns its code
+  DeviceReducer::LibraryCall library = {};
 };
 
 /// Lets the ranks of each communicator agree, if they have not yet, and waits for them. A reducer that cannot agree has
@@ -45,7 +46,8 @@ struct DeviceCall {
 void reach_agreement(std::span<const std::shared_ptr<DeviceReducer>> reducers, DeviceLibrary& library);
 
 /// Makes and counts calls of reducers that have agreed, as if in one group: first the passed calls, in one group of the
-/// library and in the order of the calls; then the compressed ones, in the order of the communicators' identities.
+/// library and in the order of the calls; then the compressed ones, in the order of the communicators' identities; then
+/// those that are made twice, to compare two ways, in the same order.
 /// Ranks may have put different communicators into the group, and in another order. Returns the first code that is no
 /// success.
 [[nodiscard]] int issue(std::span<const DeviceCall> calls, DeviceLibrary& library);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
-#include "exchange/stream/stream_call.hpp"
+#include "plan/hash.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -19,6 +19,7 @@ struct DeviceRank {
   RankSettings settings;
   std::uint64_t process = 0;
   std::uint64_t identity = 0;  // rank 0's becomes the communicator's
+  std::uint64_t name = 0;      // hash of the communicator's name
 };
 
 // Returns a number that no other communicator of this process gets and, most likely, none of another process.
@@ -76,7 +77,7 @@ AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
 }  // namespace
 
 DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
-                             std::uint64_t process)
+                             std::uint64_t process, std::string name)
     : configuration_(configuration),
       ledger_(ledger),
       link_(std::move(link)),
@@ -85,7 +86,9 @@ DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger,
       executor_(backend_),
       rank_(backend_.rank()),
       world_(backend_.world_size()),
-      process_(process) {}
+      process_(process),
+      name_(std::move(name)),
+      exchange_(link_->exchange_port(), configuration.longest_wait()) {}
 
 DeviceReducer::~DeviceReducer() = default;
 
@@ -100,7 +103,10 @@ void DeviceReducer::open() {
     configuration.mode = Mode::disabled;
   }
   disabled_ = configuration.disabled;
-  DeviceRank mine{.settings = RankSettings::of(configuration), .process = process_, .identity = 0};
+  DeviceRank mine{.settings = RankSettings::of(configuration),
+                  .process = process_,
+                  .identity = 0,
+                  .name = plan::hash_of(name_.data(), name_.size(), 0)};
   mine.identity = new_identity(process_);
   upload(agreeing_, std::as_bytes(std::span(&mine, 1)));
 }
@@ -119,11 +125,13 @@ void DeviceReducer::close() {
   identity_ = ranks[0].identity;
   device_.zero(step_, sizeof(std::uint32_t));
   router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
-}
-
-Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
-                                   const DeviceReduce& reduce) {
-  return router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});
+  if (std::all_of(ranks.begin(), ranks.end(), [&](const DeviceRank& rank) { return rank.name == ranks[0].name; })) {
+    router_->set_communicator_name(name_);
+  }
+  if (configuration_.planner.is_auto() && agreement_.mode == Mode::compressing) {
+    trials_.emplace(device_, link_->clock(), exchange_);
+    router_->use_gate(trials_->gate());
+  }
 }
 
 void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) {
@@ -166,13 +174,7 @@ bool DeviceReducer::all_say(std::uint64_t value) {
   return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
 }
 
-void DeviceReducer::run(std::span<const Job> jobs) {
-  const CurrentDevice current(device_);
-  if (router_->resets() != resets_) {
-    resets_ = router_->resets();
-    release(residuals_);
-    residuals_.clear();
-  }
+std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enqueue(std::span<const Job> jobs) {
   std::vector<void*> streams;
   for (const Job& job : jobs) {
     if (std::find(streams.begin(), streams.end(), job.reduce.stream) == streams.end()) {
@@ -186,11 +188,24 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     executions.push_back(enqueue(job, static_cast<std::uint32_t>(executions.size())));
   }
   executor_.finish();
+  for (std::byte* factor : std::exchange(factors_, {})) {
+    backend_.release(factor);
+  }
   device_.advance(step_);  // all jobs of a run have the same step, since their last kernels are only enqueued now
   for (void* stream : streams) {
     link_->set_caller(stream);
     device_.lead_caller();
   }
+  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
+    device_.arena().fence();
+  }
+  return executions;
+}
+
+void DeviceReducer::run(std::span<const Job> jobs) {
+  const CurrentDevice current(device_);
+  forget_old_residuals();
+  const auto executions = enqueue(jobs);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       release({&residuals_[*place], 1});  // this call has added them
@@ -200,36 +215,97 @@ void DeviceReducer::run(std::span<const Job> jobs) {
   }
 }
 
-std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Job& job, std::uint32_t index) {
-  const DeviceReduce& reduce = job.reduce;
-  const Router::Route& route = job.route;
+// The copy holds the input where the call for the job comes first, since that may overwrite it.
+int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library) {
+  const CurrentDevice current(device_);
+  const choice::DeviceGate::Trial& trial = *job.route.trial;
+  const bool scatters = job.route.what.function == Function::nccl_reduce_scatter;
+  std::byte* copy = trials_->copy();
+  Job rival{.route = job.route, .reduce = job.reduce};
+  rival.route.stage = job.route.rival.stage;
+  rival.route.algorithm = job.route.rival.algorithm;
+  rival.route.keeps.reset();
+  rival.reduce.receive = copy;
+  link_->set_caller(job.reduce.stream);
+  device_.follow_caller();
+  if (!trial.rival_first) {
+    backend_.copy(copy, job.reduce.send, bytes);
+    const std::uint64_t own = static_cast<std::uint64_t>(rank_) * job.reduce.count * element_bytes(job.reduce.dtype);
+    rival.reduce.send = copy;
+    rival.reduce.receive = scatters ? copy + own : copy;
+  }
+  device_.lead_caller();
+  link_->exchange_port().meet(job.reduce.stream);
+  const int code = trials_->make(
+      trial, job.reduce.stream,
+      [&] {
+        if (job.route.decision.compress) {
+          run({&job, 1});
+          return 0;
+        }
+        router_->count_passed(job.route, bytes, 0);
+        return library(job.reduce.send, job.reduce.receive);
+      },
+      [&] {
+        if (trial.rival == 0) {
+          return library(rival.reduce.send, rival.reduce.receive);
+        }
+        enqueue({&rival, 1});
+        return 0;
+      });
+  link_->set_caller(job.reduce.stream);
+  device_.follow_caller();  // later work in the copy's memory comes behind the library's
+  return code;
+}
+
+exchange::StreamCall DeviceReducer::resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
+                                            bool held) const {
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
-  const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
-  const bool feedback = route.keeps && route.resets == resets_;
-  const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
-  const exchange::StreamCall call = exchange::make_stream_call(
+  return exchange::make_stream_call(
       {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
        .algorithm = route.algorithm,
        .codec = route.stage.codec,
        .second_hop = route.stage.second_hop,
        .dtype = reduce.dtype,
-       .count = count,
+       .count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count,
        .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
        .feedback = feedback,
        .held = {.any = held}},
       backend_, configuration_.planner.policy().chunk_bytes);
-  const Residuals residuals = feedback ? open_residuals(*route.keeps, call.resolved.call.residuals) : Residuals{};
+}
+
+std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Job& job, std::uint32_t index) {
+  const DeviceReduce& reduce = job.reduce;
+  const Router::Route& route = job.route;
+  const bool scatters = route.what.function == Function::nccl_reduce_scatter;
+  const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
+  const bool place = route.keeps && route.resets == resets_;
+  const bool held = place && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
+  const exchange::StreamCall call = resolve(route, reduce, place && !route.folds, held);
+  const Residuals residuals = place ? open_residuals(*route.keeps, call.resolved.call.residuals) : Residuals{};
   return executor_.start(call.resolved.schedule,
                          exchange::make_stream_task(call, device_,
                                                     {.input = reduce.send,
                                                      .output = reduce.receive,
                                                      .step = step_,
                                                      .reduction = reduce.reduction,
+                                                     .factor = reduce.factor,
+                                                     .device_factor = load_factor(reduce),
                                                      .bucket = index,
                                                      .local_residual = residuals.local,
                                                      .owner_residual = residuals.owner,
                                                      .name = std::string(name_of(route.what.function)) + " of " +
                                                              std::to_string(count) + " elements"}));
+}
+
+// Returns a copy in the type that kernels read; null if the host knows the factor.
+const double* DeviceReducer::load_factor(const DeviceReduce& reduce) {
+  if (reduce.device_factor == nullptr) {
+    return nullptr;
+  }
+  std::byte* copy = factors_.emplace_back(backend_.acquire(sizeof(double)));
+  backend_.convert(reduce.device_factor, reduce.dtype, copy, DType::f64, 1, 1.0, nullptr, 1.0, nullptr);
+  return reinterpret_cast<const double*>(copy);
 }
 
 DeviceReducer::Residuals DeviceReducer::open_residuals(std::size_t place, const exchange::ResidualUse& use) {
@@ -244,7 +320,8 @@ void DeviceReducer::make_room(exchange::DeviceRange<float>& range, const exchang
   if (range.data != nullptr || wanted.count == 0) {
     return;
   }
-  range = {reinterpret_cast<float*>(backend_.acquire(wanted.count * sizeof(float))), wanted.first, wanted.count};
+  range = {reinterpret_cast<float*>(device_.arena().acquire_lasting(wanted.count * sizeof(float))), wanted.first,
+           wanted.count};
   device_.zero(range.data, wanted.count * sizeof(float));
 }
 

@@ -3,15 +3,24 @@
 // agreement of the ranks, and the question for the step if a codec needs it.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "drop_in/device_clock.hpp"
+#include "drop_in/device_exchange.hpp"
+#include "drop_in/device_roles.hpp"
+#include "drop_in/device_trials.hpp"
 #include "drop_in/router.hpp"
+#include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
 
@@ -29,6 +38,9 @@ class DeviceLink {
   [[nodiscard]] virtual exchange::StreamDevice& device() noexcept = 0;
   /// Sets the stream, a handle of the library, to which follow_caller() and lead_caller() refer from now on.
   virtual void set_caller(void* stream) = 0;
+  /// The messages by which the ranks agree on numbers beside the calls.
+  [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
+  [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
 };
 
 /// A sum or mean over the ranks, as the caller wrote it. Its memory is the device's.
@@ -38,14 +50,18 @@ struct DeviceReduce {
   std::uint64_t count = 0;  // elements that every rank receives
   DType dtype = DType::f32;
   Reduction reduction = Reduction::sum;
+  double factor = 1;                    // of this rank's values; 1 in a mean
+  const void* device_factor = nullptr;  // if not null, the factor: a value of `dtype` in device memory
   void* stream = nullptr;
+  bool captured = false;  // the stream is being captured into a graph
 };
 
 class DeviceReducer {
  public:
-  /// `configuration` and `ledger` must outlive the reducer. `process` is a number that no other process has.
+  /// `configuration` and `ledger` must outlive the reducer. `process` is a number that no other process has. `name` is
+  /// the communicator's, which rules ask for; it counts if all ranks gave it the same one.
   DeviceReducer(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
-                std::uint64_t process);
+                std::uint64_t process, std::string name = {});
   DeviceReducer(const DeviceReducer&) = delete;
   DeviceReducer& operator=(const DeviceReducer&) = delete;
   ~DeviceReducer();
@@ -68,9 +84,15 @@ class DeviceReducer {
   [[nodiscard]] const std::string& disabled() const noexcept { return disabled_; }
   [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
 
-  /// See Router::route(). To be called after the agreement. May wait for the other ranks.
+  /// See Router::route(). To be called after the agreement, for each call but captured ones. May wait for the other
+  /// ranks. Besides the router, the call's role decides, and the memory for its residuals.
   [[nodiscard]] Router::Route route(const Call& call, const CallDecision& decided, std::string_view op,
                                     const DeviceReduce& reduce);
+  /// The same for a captured call: it is compressed if all calls like it, made since the step last changed, were, and
+  /// keep no residuals. Where codec = "auto" chooses, it passes. Waits for nobody, and no later call depends on it.
+  [[nodiscard]] Router::Route route_captured(const Call& call, std::string_view op) const;
+  /// Returns lines for people, which one rank has.
+  [[nodiscard]] std::vector<std::string> take_lines() { return std::exchange(lines_, {}); }
   [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {
     return router_->passed_totals(route, bytes);
   }
@@ -87,6 +109,14 @@ class DeviceReducer {
   /// Enqueues the routed calls in order and counts them. They run after all that the jobs' streams hold, which then
   /// wait for them.
   void run(std::span<const Job> jobs);
+  /// Has the library make a job's call, with these buffers; returns its code.
+  using LibraryCall = std::function<int(const void* send, void* receive)>;
+  /// Makes a call whose route has a trial: once for the job, once by the rival way on a copy. Returns the library's
+  /// code. `bytes` is the size of the call's larger buffer.
+  [[nodiscard]] int run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library);
+  /// To be called behind each routed call, or behind the group in which it was made, with the call's stream: enqueues
+  /// what the ranks must agree on.
+  void end_call(void* stream);
 
   /// Why no call can be made right any more; empty if nothing has failed.
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
@@ -103,6 +133,16 @@ class DeviceReducer {
     exchange::DeviceRange<float> owner = {};
     bool held = false;  // whether some rank holds any: the same on all ranks, though a rank may own nothing
   };
+  // What decides about the call of a place that keeps residuals, for as long as the step does not change.
+  enum class Room : std::uint8_t { unknown, kept, none };
+  // Calls that look alike on every rank.
+  struct Kind {
+    Function function;
+    DType dtype;
+    std::uint64_t count;
+    std::string op;
+    friend auto operator<=>(const Kind&, const Kind&) = default;
+  };
   // Memory through which the ranks exchange data.
   struct Exchange {
     std::byte* memory = nullptr;
@@ -113,7 +153,17 @@ class DeviceReducer {
   void swap(const Exchange& exchange);
   [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
   [[nodiscard]] bool all_say(std::uint64_t value);
+  // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
+  [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer);
+  void begin_call();
+  void forget_old_residuals();
+  [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
+  void leave_residuals_out(Router::Route& route) const;
+  [[nodiscard]] exchange::StreamCall resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
+                                             bool held) const;
+  std::vector<std::shared_ptr<const exchange::StreamExecution>> enqueue(std::span<const Job> jobs);
   std::shared_ptr<const exchange::StreamExecution> enqueue(const Job& job, std::uint32_t index);
+  [[nodiscard]] const double* load_factor(const DeviceReduce& reduce);
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
@@ -131,9 +181,21 @@ class DeviceReducer {
   AgreedSettings agreement_;
   Exchange agreeing_;
   std::optional<Router> router_;
+  std::string name_;
+  DeviceExchange exchange_;
+  std::optional<DeviceTrials> trials_;  // if codec = "auto" chooses
+  DeviceRoles roles_;
+  bool needs_roles_ = false;             // a call came that the policy compresses by its role
+  std::uint64_t uncounted_ = 0;          // calls on the communicator that could not be compressed, and scatters
+  std::map<Kind, Router::Route> kinds_;  // of calls that a graph may hold: how the latest one was compressed
+  std::vector<Room> rooms_;              // by order
+  std::uint64_t room_taken_ = 0;         // bytes of the policy's limit
+  bool told_of_room_ = false;
+  std::vector<std::string> lines_;
   std::uint64_t other_calls_ = 0;
   std::uint64_t resets_ = 0;          // the router's, when the latest residual was made
   std::vector<Residuals> residuals_;  // by order
+  std::vector<std::byte*> factors_;   // device memory of the jobs under way
   std::uint32_t bad_frames_ = 0;      // the device's count, as last reported
   std::uint32_t* step_ = nullptr;     // device memory: runs so far
   std::string disabled_;

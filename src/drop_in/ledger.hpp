@@ -80,6 +80,9 @@ class Ledger {
     const MutexLock lock(mutex_);
     ++resets_;
   }
+  /// Counts a call whose host had to wait until a device had come to the ranks' agreement.
+  void count_wait() noexcept { ++waits_; }
+  [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
   /// Notes that a compressed call had NaN or Inf.
   void count_nonfinite() { nonfinite_ = true; }
   [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
@@ -133,6 +136,7 @@ class Ledger {
   ChoicesOfJob choices_ GUARDED_BY(mutex_);
   Observed observed_ GUARDED_BY(mutex_);
   std::uint64_t resets_ GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> waits_ = 0;
   std::atomic<bool> nonfinite_ = false;
   std::array<std::atomic<bool>, 2> warned_{};
 };

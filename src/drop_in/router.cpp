@@ -25,12 +25,12 @@ Reason reason_of(plan::Pass pass) {
 }
 
 bool keeps_residuals(const plan::CallPlan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(),
-                     [](const policy::Stage& stage) { return stage.error_feedback; });
+  const std::vector<policy::Stage>& stages = plan.policy.is_auto() ? plan.ways : plan.stages;
+  return std::any_of(stages.begin(), stages.end(), [](const policy::Stage& stage) { return stage.error_feedback; });
 }
 
 bool needs_step(const plan::CallPlan& plan) {
-  return !plan.policy.is_auto() && (plan.stages.size() > 1 || keeps_residuals(plan));
+  return keeps_residuals(plan) || (!plan.policy.is_auto() && plan.stages.size() > 1);
 }
 
 // FNV-1a: the same on every rank, whatever its standard library.
@@ -158,9 +158,14 @@ Router::Route Router::decide_route(const Call& call, const CallDecision& decided
     step = place->step;
     route.what.order = place->order;
     route.what.name = slot->name;
+    if (gate_ != nullptr && place->order == 0) {
+      route.step = gate_->begin_step();
+    }
   } else {
-    first.plan = configuration_.planner.resolve(
-        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+    if (gate_ != nullptr) {
+      gate_->forget_steps();
+    }
+    first.plan = resolve(call);
     by_step_ = by_step_ || needs_step(*first.plan);
     learning = by_name_ || by_order_ || needs_step(*first.plan);
     if (tracker_.due()) {
@@ -170,7 +175,9 @@ Router::Route Router::decide_route(const Call& call, const CallDecision& decided
   route.stage = policy::stage_at(slot->plan->stages, step);
   follow_policy(route, call, *slot->plan, learning);
   route.resets = resets_;
-  if (route.decision.compress) {
+  if (gate_ != nullptr && route.choice) {
+    settle_residuals(route, *slot);
+  } else if (route.decision.compress && !slot->plan->policy.is_auto()) {
     route.keeps = slot->keeps ? route.what.order : std::nullopt;
   }
   return route;
@@ -182,16 +189,28 @@ const plan::CallPlan& Router::plan_of(const Call& call) {
   }
   const auto [found, made] = plans_.try_emplace({call.count, *call.dtype});
   if (made) {
-    found->second = configuration_.planner.resolve(
-        {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
+    found->second = resolve(call);
   }
   return found->second;
 }
 
+plan::CallPlan Router::resolve(const Call& call, std::uint64_t order, std::string_view name) const {
+  return configuration_.planner.resolve({.count = call.count,
+                                         .dtype = *call.dtype,
+                                         .order = order,
+                                         .communicator_size = static_cast<std::uint32_t>(call.world_size),
+                                         .name = name,
+                                         .communicator_name = communicator_name_});
+}
+
 void Router::follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning) {
   route.algorithm = plan.policy.algorithm;
+  route.any_role = plan.any_role;
   const Reason reason = learning ? Reason::learning : reason_of(plan.pass);
   route.decision = {.compress = reason == Reason::none, .reason = reason};
+  if (const Reason bar = route.decision.compress && bar_ ? bar_(call, route) : Reason::none; bar != Reason::none) {
+    pass(route, bar);
+  }
   if (route.decision.compress && plan.policy.is_auto()) {
     choose(route, call, plan);
   }
@@ -216,6 +235,9 @@ void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) 
   }
   const std::uint64_t bytes = call.count * element_bytes(*call.dtype);
   route.choice = class_of(call, plan);
+  if (gate_ != nullptr) {
+    return choose_by_gate(route, bytes, plan);
+  }
   const auto question =
       auto_call_.begin(*route.choice, bytes, plan.ways.size() + 1, [&] { return can_copy_ && can_copy_(bytes); });
   if (!question.empty()) {
@@ -247,7 +269,7 @@ void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) 
 }
 
 std::optional<CallTotals::Measured> Router::measured(const ChoiceClass& what) const {
-  const auto seconds = auto_call_.compared(what);
+  const auto seconds = compared(what);
   if (!seconds) {
     return std::nullopt;
   }
@@ -267,11 +289,7 @@ Router::Slot& Router::slot_of(const Call& call, const StepTracker::Place& place,
 void Router::fill(Slot& slot, const Call& call, std::uint64_t order, std::string_view name) {
   // Rules choose codecs by name, so ranks must agree on it; a job may name buffers on some ranks only.
   slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
-  slot.plan = configuration_.planner.resolve({.count = call.count,
-                                              .dtype = *call.dtype,
-                                              .order = order,
-                                              .communicator_size = static_cast<std::uint32_t>(call.world_size),
-                                              .name = by_name_ ? std::string_view(slot.name) : std::string_view()});
+  slot.plan = resolve(call, order, by_name_ ? std::string_view(slot.name) : std::string_view());
   slot.keeps = slot.plan->compress() && keeps_residuals(*slot.plan) && !dry_run_;
   slot.call = {call.function, *call.dtype, call.count};
 }

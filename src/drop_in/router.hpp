@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "choice/device_gate.hpp"
 #include "codec/small_values.hpp"
 #include "drop_in/calls.hpp"
 #include "drop_in/configuration.hpp"
+#include "drop_in/device_arms.hpp"
 #include "drop_in/ledger.hpp"
 #include "drop_in/step_tracker.hpp"
 #include "gradwire/statistics.hpp"
@@ -62,7 +64,18 @@ class Router {
     std::optional<std::uint64_t> sample = {};  // number of a lossy call that is to be compared, among those
     /// Whether the call passes without a choice, as all calls with the same arguments will.
     bool lasting = false;
+    bool any_role = false;  // over NCCL: the policy compresses it whether it is known to be a gradient's or not
+    /// With a gate: the number of the step that begins with this call.
+    std::optional<std::uint64_t> step = {};
+    /// With a gate: the call is also made by `rival`, on a copy; by the library's own call, if its way is 0.
+    std::optional<choice::DeviceGate::Trial> trial = {};
+    DeviceArm rival = {};
+    bool folds = false;  // with `keeps`: residuals that are held there are added, and none are kept
   };
+
+  /// Why the caller lets a call pass whose codec the policy has chosen; Reason::none: it does not. It must return the
+  /// same on every rank.
+  using Bar = std::function<Reason(const Call& call, const Route& so_far)>;
 
   /// What a rank knows about a call's place in the job. All fields but `others` may differ between ranks.
   struct Origin {
@@ -81,9 +94,21 @@ class Router {
   /// Whether the policy could compress a call with this decision, whatever was measured and wherever it stands in its
   /// step. The answer follows from what all ranks know alike.
   [[nodiscard]] bool could_compress(const Call& call, const CallDecision& decided);
+  /// Over NCCL: whether the policy compresses such a call whatever its role, wherever it stands in its step.
+  [[nodiscard]] bool any_role(const Call& call) { return plan_of(call).any_role; }
   /// Decides about the next call, for which decide() returned `decided`. A call that could be compressed counts in the
   /// step whether it is compressed or not.
   [[nodiscard]] Route route(const Call& call, const CallDecision& decided, std::string_view op, const Origin& origin);
+
+  /// Chooses for codec = "auto" by `gate`, which must outlive the router, instead of trials of whole calls. To be
+  /// called before the first call.
+  void use_gate(choice::DeviceGate& gate) noexcept {
+    gate_ = &gate;
+    placeless_ = false;  // the gate compares steps
+  }
+  /// Asks `bar` about each call that it would compress, before anything is chosen by measurement. To be called before
+  /// the first call.
+  void ask(Bar bar) { bar_ = std::move(bar); }
 
   /// Follows an earlier job's choices on the communicator, if the configuration says so. To be called before the first
   /// call that could be compressed, with the same name on all ranks.
@@ -92,7 +117,9 @@ class Router {
   void measured(double seconds) { auto_call_.measured(seconds); }
   /// Returns the measured seconds of calls of the class: passed, and compressed by the quickest codec.
   [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const;
-  [[nodiscard]] const Choices& choices() const noexcept { return auto_call_.choices(); }
+  [[nodiscard]] const Choices& choices() const noexcept {
+    return gate_ != nullptr ? gate_->choices() : auto_call_.choices();
+  }
 
   /// To be called after a trial with the same arguments on every rank: seconds by way (0: the library's own call),
   /// those of copies, and the relative error of each way against the library's sum, if it is known (empty: for no way).
@@ -116,6 +143,9 @@ class Router {
   /// Counts a call that was passed through, or would have been compressed in a dry run.
   void count_passed(const Route& route, std::uint64_t bytes, double seconds);
 
+  /// Sets the name that rules ask for, the same on every rank. To be called before the first call.
+  void set_communicator_name(std::string name) { communicator_name_ = std::move(name); }
+
   /// From now on calls pass because some rank cannot compress here, or are compressed again; the same on every rank.
   void stand_aside(bool aside) noexcept { aside_ = aside; }
   [[nodiscard]] bool aside() const noexcept { return aside_; }
@@ -129,6 +159,7 @@ class Router {
     std::optional<plan::CallPlan> plan;
     std::string name;
     bool keeps = false;  // keeps residuals
+    bool holds = false;  // with a gate: its latest call has left residuals
     Signature call = {};
     std::uint64_t number = 0;  // of a placed call: unique on the communicator
   };
@@ -142,10 +173,16 @@ class Router {
   [[nodiscard]] Route decide_route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const Origin& origin);
   [[nodiscard]] const plan::CallPlan& plan_of(const Call& call);
+  [[nodiscard]] plan::CallPlan resolve(const Call& call, std::uint64_t order = 0, std::string_view name = {}) const;
   // The next two functions are for calls that the arguments and the agreement allow to compress. `learning`: the policy
   // needs the call's place in the step, which is not known yet.
   void follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning = false);
   void choose(Route& route, const Call& call, const plan::CallPlan& plan);
+  void choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan);
+  static void settle_residuals(Route& route, Slot& slot);
+  [[nodiscard]] std::optional<choice::WaySeconds> compared(const ChoiceClass& what) const {
+    return gate_ != nullptr ? gate_->compared(what) : auto_call_.compared(what);
+  }
   // Decides whether the class of a compressed call may be compressed, is to be tried first, or is to be sampled.
   void watch(Route& route, const Call& call, const plan::CallPlan& plan);
   void pass(Route& route, Reason reason);
@@ -171,6 +208,7 @@ class Router {
   bool by_name_ = false;   // the policy has rules that ask for names
   bool by_order_ = false;  // the policy has rules that ask for the order of calls
   bool by_step_ = false;   // the policy has codecs that need the step
+  std::string communicator_name_;
   AllSay all_say_;
   StepTracker tracker_;
   std::uint64_t resets_ = 0;
@@ -197,6 +235,8 @@ class Router {
   Worst worst_;
   CanCopy can_copy_;
   AutoCall auto_call_;
+  choice::DeviceGate* gate_ = nullptr;
+  Bar bar_;
   std::map<std::pair<ChoiceClass, std::string>, Watched> watched_;  // by class and codec
   Watched other_classes_;                                           // all classes beyond kMostWatched together
   bool aside_ = false;

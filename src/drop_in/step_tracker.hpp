@@ -45,6 +45,9 @@ class StepTracker {
   /// Calls in a step; 0 while unknown.
   [[nodiscard]] std::size_t period() const noexcept { return period_; }
 
+  /// Calls that it learns from: those since the start, or since the period broke, without the ones it dropped.
+  [[nodiscard]] std::size_t learnt() const noexcept { return calls_.size(); }
+
   /// Whether adopt() is to be called: the calls since the start, or since the last one that broke the period, are at
   /// least two periods and at least kLeastCalls. The same on every rank.
   [[nodiscard]] bool due() const noexcept { return due_; }

@@ -25,24 +25,26 @@ std::string rules_text(const std::vector<std::size_t>& rules) {
 // The codec as the policy states it, before a world size is known.
 std::string asked(const TensorPolicy& policy) {
   std::string text;
+  const std::string roles = policy.roles ? ", roles " + std::string(policy::to_string(*policy.roles)) : "";
   const std::string bound = policy.max_error ? ", max error " + format_number(*policy.max_error) : "";
   if (policy.is_auto()) {
-    return policy::codec_text(policy) + ", algorithm " + std::string(to_string(policy.algorithm)) + bound;
+    return policy::codec_text(policy) + ", algorithm " + std::string(to_string(policy.algorithm)) + bound + roles;
   }
   for (const Warmup& stage : policy.warmup) {
     text += "until step " + std::to_string(stage.until_step) + " " + stage.codec.to_string() + ", then ";
   }
   text += policy.codec.to_string() + ", algorithm " + std::string(to_string(policy.algorithm)) + ", error feedback " +
           std::string(policy::to_string(policy.error_feedback));
-  return (policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text) + bound;
+  return (policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text) + bound + roles;
 }
 
-// The ways in which a call with codec = "auto" may be compressed. None keeps residuals, which a call that is passed
-// would lose.
-std::vector<policy::Stage> ways_of(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
+// The ways in which a call with codec = "auto" may be compressed.
+std::vector<policy::Stage> ways_of(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra,
+                                   AutoFeedback feedback) {
   std::vector<policy::Stage> ways;
   for (const policy::Level& level : policy::make_levels(policy, parts, intra)) {
-    if (level.algorithm != Algorithm::dense && !level.stage.error_feedback) {
+    const bool allowed = !level.stage.error_feedback || feedback == AutoFeedback::where_allowed;
+    if (level.algorithm != Algorithm::dense && allowed) {
       ways.push_back(level.stage);
     }
   }
@@ -69,7 +71,8 @@ std::string_view to_string(Pass pass) noexcept {
   return "unknown";
 }
 
-CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(policy::compile_rules(policy_)) {
+CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
+    : policy_(std::move(policy)), feedback_(feedback), matchers_(policy::compile_rules(policy_)) {
   const auto waits = [](const TensorPolicy& one) { return !policy::is_step(one.sync); };
   if (waits(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                              [&](const Policy::Rule& rule) { return waits(rule.policy); })) {
@@ -93,8 +96,8 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
     throw Error(ErrorCode::unsupported,
                 "policy " + policy_.source + ": decay needs a session; residuals of calls count in full, so remove it");
   }
-  const auto keeps = [](const TensorPolicy& one) {
-    return one.is_auto() && ways_of(one, 2, std::nullopt).size() < one.allow.size();
+  const auto keeps = [&](const TensorPolicy& one) {
+    return one.is_auto() && ways_of(one, 2, std::nullopt, feedback_).size() < one.allow.size();
   };
   if (keeps(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                              [&](const Policy::Rule& rule) { return keeps(rule.policy); })) {
@@ -113,12 +116,20 @@ CallPlanner::CallPlanner(Policy policy) : policy_(std::move(policy)), matchers_(
   }
   std::vector<std::size_t> by_name;
   std::vector<std::size_t> by_ndim;
+  std::vector<std::size_t> by_communicator;
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
     if (matchers_[rule].by_ndim()) {
       by_ndim.push_back(rule);
     } else if (matchers_[rule].by_name()) {
       by_name.push_back(rule);
     }
+    if (matchers_[rule].by_communicator_name()) {
+      by_communicator.push_back(rule);
+    }
+  }
+  if (!by_communicator.empty()) {
+    notes_.push_back(rules_text(by_communicator) + " of " + policy_.source +
+                     " with `communicator_name`: ignored but by the drop-in for NCCL, whose communicators have names");
   }
   if (!by_name.empty()) {
     notes_.push_back(rules_text(by_name) + " of " + policy_.source +
@@ -162,7 +173,12 @@ bool CallPlanner::only_automatic() const noexcept {
 }
 
 CallPlan CallPlanner::resolve(const CallInfo& call) const {
-  const TensorInfo info{std::string(call.name), call.count, call.dtype, 1, call.order, call.communicator_size};
+  const TensorInfo info{.name = std::string(call.name),
+                        .count = call.count,
+                        .dtype = call.dtype,
+                        .order = call.order,
+                        .communicator_size = call.communicator_size,
+                        .communicator_name = std::string(call.communicator_name)};
   CallPlan plan;
   plan.policy = policy_.defaults;
   plan.why = "default";
@@ -174,13 +190,15 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
       break;
     }
   }
+  plan.any_role =
+      plan.policy.roles ? *plan.policy.roles == Roles::all : plan.rule && matchers_[*plan.rule].names_calls();
   if (plan.policy.algorithm == Algorithm::dense) {
     plan.policy.codec = CodecSpec::exact();
     plan.policy.warmup.clear();
   }
   const int parts = static_cast<int>(call.communicator_size);
   plan.stages = policy::make_stages(plan.policy, parts, policy_.tiers.intra_codec);
-  plan.ways = ways_of(plan.policy, parts, policy_.tiers.intra_codec);
+  plan.ways = ways_of(plan.policy, parts, policy_.tiers.intra_codec, feedback_);
   if (policy::tensor_bytes(info) < policy_.floor) {
     plan.pass = Pass::below_floor;
   } else if (call.dtype == DType::f64 && !(plan.rule && policy_.rules[*plan.rule].match.dtype == DType::f64)) {
@@ -205,6 +223,7 @@ std::string CallPlanner::describe() const {
   if (policy_.tiers.intra_codec) {
     add("intra codec", policy_.tiers.intra_codec->to_string());
   }
+  add("device residuals", std::to_string(policy_.memory.device_residuals));
   if (policy_.link) {  // the choice of algorithms depends on it
     add("link", policy_.link->to_string());
   }

@@ -16,13 +16,9 @@
 
 namespace gradwire::plan {
 
-/// Why the drop-in for NCCL refuses codec = "auto".
-inline constexpr std::string_view kAutoOfNccl =
-    "codec \"auto\": calls of NCCL are not measured yet, so name a codec for them, such as \"int8\"";
-
 /// Why the drop-in for NCCL refuses max_error.
 inline constexpr std::string_view kBoundOfNccl =
-    "max_error: calls of NCCL are not made both ways yet, so remove it, or name a codec that rounds less";
+    "max_error: the values of calls of NCCL are not compared yet, so remove it, or name a codec that rounds less";
 
 /// The properties of a call that are known. All of them must be the same on every rank.
 struct CallInfo {
@@ -31,6 +27,7 @@ struct CallInfo {
   std::uint64_t order = 0;  // number of calls before it in its step, on its communicator
   std::uint32_t communicator_size = 1;
   std::string_view name = {};  // empty: none
+  std::string_view communicator_name = {};
 };
 
 /// Why a call is not compressed.
@@ -50,17 +47,22 @@ struct CallPlan {
   std::vector<policy::Stage>
       stages;                       // codecs of both hops and error feedback, by step; stage_at finds the one of a step
   std::vector<policy::Stage> ways;  // codec = "auto": the alternatives for compressing it; otherwise empty
+  bool any_role = false;            // calls of NCCL are compressed whether they are known to be gradients or not
   std::optional<std::size_t> rule;  // index into Policy::rules; none: the defaults
   std::string why;                  // "rule 2 at policy.toml:14 matched at least 1MiB", "default"
   [[nodiscard]] bool compress() const noexcept { return pass == Pass::no; }
 };
+
+/// Whether codec = "auto" may choose codecs with error feedback. Their residuals are lost where a later call passes,
+/// unless the caller folds them in by a call of its own.
+enum class AutoFeedback : std::uint8_t { never, where_allowed };
 
 /// Holds a copy of the policy with its rules compiled; immutable, so threads may share it. Resolving allocates memory:
 /// keep the answer for each class of calls, and ask floor() first where a call must cost nothing.
 class CallPlanner {
  public:
   /// Error(invalid_argument) for a bad rule, as from make_plan.
-  explicit CallPlanner(Policy policy);
+  explicit CallPlanner(Policy policy, AutoFeedback feedback = AutoFeedback::never);
 
   /// The first rule that matches decides, or [defaults] if none does. `small` is for tensors that are fused, and
   /// ignored here.
@@ -83,6 +85,7 @@ class CallPlanner {
 
  private:
   Policy policy_;
+  AutoFeedback feedback_;
   std::vector<policy::RuleMatcher> matchers_;
   std::vector<std::string> notes_;
 };

@@ -1,4 +1,4 @@
-// The tables of a policy that concern the job as a whole: [elastic], [batch] and [device].
+// The tables of a policy that concern the job as a whole: [elastic], [batch], [device] and [memory].
 #include <charconv>
 
 #include "base/units.hpp"
@@ -71,6 +71,14 @@ Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
               "how many processes wait to take the places of ranks that end, 0 to " + std::to_string(kMostRanks));
         }}});
   return elastic;
+}
+
+Policy::Memory PolicyValues::read_memory(const toml::table& table) const {
+  Policy::Memory memory;
+  read_table(table, "in [memory]", {{"device_residuals", [&](const toml::node& node) {
+                                       memory.device_residuals = read_bytes(node, "device_residuals", 0, kMostMemory);
+                                     }}});
+  return memory;
 }
 
 Policy::Batch PolicyValues::read_batch(const toml::table& table) const {

@@ -49,6 +49,7 @@ class PolicyReader : private PolicyValues {
     SourceLocation error_feedback_place;
     std::optional<double> decay;
     std::optional<double> max_error;
+    std::optional<Roles> roles;
     std::optional<CodecSpec> second_hop;
     std::optional<std::vector<Warmup>> warmup;
     std::optional<Sync> sync;
@@ -76,6 +77,7 @@ class PolicyReader : private PolicyValues {
          {"auto", [this](const toml::node& node) { read_auto(read_section(node, "auto")); }},
          {"device", [this](const toml::node& node) { policy_.device = read_device(read_section(node, "device")); }},
          {"elastic", [this](const toml::node& node) { policy_.elastic = read_elastic(read_section(node, "elastic")); }},
+         {"memory", [this](const toml::node& node) { policy_.memory = read_memory(read_section(node, "memory")); }},
          {"batch", [this](const toml::node& node) {
             batch_ = place_of(node.source());
             policy_.batch = read_batch(read_section(node, "batch"));
@@ -212,6 +214,7 @@ class PolicyReader : private PolicyValues {
              }},
             {"decay", [&](const toml::node& node) { request.decay = read_decay(node); }},
             {"max_error", [&](const toml::node& node) { request.max_error = read_max_error(node); }},
+            {"roles", [&](const toml::node& node) { request.roles = read_roles(node); }},
             {"sync",
              [&](const toml::node& node) {
                request.sync = read_sync(node);
@@ -234,6 +237,9 @@ class PolicyReader : private PolicyValues {
       read_table(*table, "in [defaults]", handlers);
     }
     policy_.defaults = complete(request, policy_.defaults);
+    if (policy_.defaults.roles == Roles::gradients) {
+      policy_.defaults.roles.reset();  // as without the key, so that rules which name calls keep their own default
+    }
     if (policy_.defaults.sync.mode == Sync::Mode::rows) {
       fail(request.sync_place,
            "rows in [defaults] would make every tensor a table; write it in a [[rule]] that names the tables");
@@ -284,6 +290,10 @@ class PolicyReader : private PolicyValues {
       rule.match.communicator_size = read_uint32(n, "communicator_size", "an integer such as 4", 1, kMaxRanks,
                                                  "the number of ranks of the communicator, from 1 on");
     });
+    handlers.emplace_back("communicator_name", [&](const toml::node& n) {
+      rule.match.communicator_name =
+          read_glob(n, "communicator_name", "a string: a glob over names of NCCL's communicators, such as \"dp*\"");
+    });
     read_table(table, "in a [[rule]]", handlers);
     rule.policy = complete(request, policy_.defaults);
     const SourceLocation place = place_of(table.source());
@@ -322,6 +332,7 @@ class PolicyReader : private PolicyValues {
       policy.warmup = request.warmup.value_or(defaults.warmup);
     }
     policy.max_error = request.max_error ? request.max_error : defaults.max_error;
+    policy.roles = request.roles ? request.roles : defaults.roles;
     complete_allow(request, defaults, policy);
     policy.sync = request.sync.value_or(defaults.sync);
     if (policy.is_auto() && policy.sync.mode != Sync::Mode::step) {

@@ -223,6 +223,14 @@ ErrorFeedback PolicyValues::read_error_feedback(const toml::node& node) const {
   return text == "auto" ? ErrorFeedback::automatic : (text == "on" ? ErrorFeedback::on : ErrorFeedback::off);
 }
 
+Roles PolicyValues::read_roles(const toml::node& node) const {
+  const std::string text = read_string(node, "roles", R"("gradients" or "all")");
+  if (text != "gradients" && text != "all") {
+    fail(node, "unknown roles \"" + text + R"("; write "gradients" or "all")");
+  }
+  return text == "all" ? Roles::all : Roles::gradients;
+}
+
 double PolicyValues::read_decay(const toml::node& node) const {
   if (!node.is_number()) {
     fail_type(node, "decay", "a number such as 0.95");
@@ -324,7 +332,11 @@ Sync::Outer PolicyValues::read_outer(const toml::node& node) const {
 }
 
 std::string PolicyValues::read_glob(const toml::node& node) const {
-  const std::string text = read_string(node, "match", "a string: a glob over tensor names, such as \"*.bias\"");
+  return read_glob(node, "match", "a string: a glob over tensor names, such as \"*.bias\"");
+}
+
+std::string PolicyValues::read_glob(const toml::node& node, std::string_view key, std::string_view wanted) const {
+  const std::string text = read_string(node, key, wanted);
   return read_parsed(node, [&] { return Glob(text).text(); });
 }
 

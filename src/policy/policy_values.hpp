@@ -65,12 +65,14 @@ class PolicyValues {
   [[nodiscard]] std::vector<Warmup> read_warmup(const toml::node& node) const;
   [[nodiscard]] Algorithm read_algorithm(const toml::node& node) const;
   [[nodiscard]] ErrorFeedback read_error_feedback(const toml::node& node) const;
+  [[nodiscard]] Roles read_roles(const toml::node& node) const;
   [[nodiscard]] double read_decay(const toml::node& node) const;
   [[nodiscard]] double read_max_error(const toml::node& node) const;
   [[nodiscard]] double read_expel_slower_than(const toml::node& node) const;
   [[nodiscard]] Sync read_sync(const toml::node& node) const;
   [[nodiscard]] Sync::Outer read_outer(const toml::node& node) const;
   [[nodiscard]] std::string read_glob(const toml::node& node) const;
+  [[nodiscard]] std::string read_glob(const toml::node& node, std::string_view key, std::string_view wanted) const;
   [[nodiscard]] DType read_dtype(const toml::node& node) const;
   /// Reads 3, or the first and last number of a range: [0, 7].
   [[nodiscard]] OrderRange read_order(const toml::node& node) const;
@@ -79,6 +81,7 @@ class PolicyValues {
   [[nodiscard]] Policy::Elastic read_elastic(const toml::table& table) const;
   [[nodiscard]] Policy::Batch read_batch(const toml::table& table) const;
   [[nodiscard]] Policy::Device read_device(const toml::table& table) const;
+  [[nodiscard]] Policy::Memory read_memory(const toml::table& table) const;
 
   // Runs a parser of a lower layer, and adds this place to its error.
   template <typename Parse>

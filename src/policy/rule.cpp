@@ -18,6 +18,15 @@ bool covers_value(const std::optional<T>& earlier, const std::optional<T>& later
 
 bool contains(const OrderRange& range, std::uint64_t order) { return order >= range.first && order <= range.last; }
 
+// A rule without a glob also matches what has no name, so no glob covers it.
+bool covers_glob(const std::optional<Glob>& earlier, const std::optional<Glob>& later, Glob::Effort& effort) {
+  return !earlier || (later && earlier->contains(*later, effort));
+}
+
+bool matches_name(const std::optional<Glob>& glob, const std::string& name) {
+  return !glob || (!name.empty() && glob->matches(name));
+}
+
 bool covers_range(const std::optional<OrderRange>& earlier, const std::optional<OrderRange>& later) {
   return !earlier || (later && contains(*earlier, later->first) && contains(*earlier, later->last));
 }
@@ -32,6 +41,9 @@ std::uint64_t tensor_bytes(const TensorInfo& tensor) noexcept {
 RuleMatcher::RuleMatcher(const RuleMatch& match) : match_(match) {
   if (match.glob) {
     glob_.emplace(*match.glob);
+  }
+  if (match.communicator_name) {
+    communicator_.emplace(*match.communicator_name);
   }
   if (match.min_bytes.value_or(0) > match.max_bytes.value_or(kMax)) {
     throw Error(ErrorCode::invalid_argument, "min_bytes (" + format_bytes(*match.min_bytes) + ") is above max_bytes (" +
@@ -49,17 +61,20 @@ bool RuleMatcher::matches(const TensorInfo& tensor) const {
          (!match_.ndim || *match_.ndim == tensor.ndim) && (!match_.dtype || *match_.dtype == tensor.dtype) &&
          (!match_.order || (tensor.order && contains(*match_.order, *tensor.order))) &&
          (!match_.communicator_size || match_.communicator_size == tensor.communicator_size) &&
-         (!glob_ || (!tensor.name.empty() && glob_->matches(tensor.name)));
+         matches_name(glob_, tensor.name) && matches_name(communicator_, tensor.communicator_name);
 }
 
 bool RuleMatcher::covers(const RuleMatcher& later, Glob::Effort& effort) const {
-  // A rule without a glob also matches tensors without a name, so no glob covers it.
   return match_.min_bytes.value_or(0) <= later.match_.min_bytes.value_or(0) &&
          match_.max_bytes.value_or(kMax) >= later.match_.max_bytes.value_or(kMax) &&
          covers_value(match_.ndim, later.match_.ndim) && covers_value(match_.dtype, later.match_.dtype) &&
          covers_range(match_.order, later.match_.order) &&
          covers_value(match_.communicator_size, later.match_.communicator_size) &&
-         (!glob_ || (later.glob_ && glob_->contains(*later.glob_, effort)));
+         covers_glob(glob_, later.glob_, effort) && covers_glob(communicator_, later.communicator_, effort);
+}
+
+bool RuleMatcher::names_calls() const noexcept {
+  return match_.communicator_name || match_.communicator_size || match_.min_bytes || match_.max_bytes || match_.dtype;
 }
 
 std::string RuleMatcher::describe() const {
@@ -87,6 +102,9 @@ std::string RuleMatcher::describe() const {
   }
   if (match_.communicator_size) {
     append("communicator of " + std::to_string(*match_.communicator_size));
+  }
+  if (communicator_) {
+    append("communicator " + communicator_->text());
   }
   return text.empty() ? "every tensor" : text;
 }

@@ -26,12 +26,16 @@ class RuleMatcher {
   [[nodiscard]] bool by_name() const noexcept { return glob_.has_value(); }
   [[nodiscard]] bool by_order() const noexcept { return match_.order.has_value(); }
   [[nodiscard]] bool by_ndim() const noexcept { return match_.ndim.has_value(); }
+  [[nodiscard]] bool by_communicator_name() const noexcept { return communicator_.has_value(); }
+  /// Whether it names a communicator, a size or a dtype, and so says what kind of calls it is for.
+  [[nodiscard]] bool names_calls() const noexcept;
   /// The conditions in short: "*.bias", "embed.*, at least 1MiB, f32", "every tensor".
   [[nodiscard]] std::string describe() const;
 
  private:
   RuleMatch match_;
   std::optional<Glob> glob_;
+  std::optional<Glob> communicator_;
 };
 
 /// One for each rule, in their order. Error(invalid_argument) names the rule.

@@ -172,6 +172,8 @@ std::string to_string(const std::vector<Stage>& stages, const std::vector<Level>
   return text;
 }
 
+std::string_view to_string(Roles roles) noexcept { return roles == Roles::all ? "all" : "gradients"; }
+
 std::string_view to_string(ErrorFeedback feedback) noexcept {
   switch (feedback) {
     case ErrorFeedback::automatic: return "auto";

@@ -65,5 +65,7 @@ void check_allowed(const std::vector<CodecSpec>& allow);
 /// of codec = "auto", "auto: dense; bf16; int8".
 [[nodiscard]] std::string to_string(const std::vector<Stage>& stages, const std::vector<Level>& levels);
 [[nodiscard]] std::string_view to_string(ErrorFeedback feedback) noexcept;
+/// "gradients" or "all".
+[[nodiscard]] std::string_view to_string(Roles roles) noexcept;
 
 }  // namespace gradwire::policy

@@ -161,7 +161,9 @@ TEST(Configuration, TheCodecOfAllCalls) {
   {
     const Variable codec("GRADWIRE_CODEC", "auto");
     EXPECT_TRUE(Configuration::read(true).planner.only_automatic());
-    EXPECT_THAT(Configuration::read(false).disabled, HasSubstr("calls of NCCL are not measured yet"));
+    EXPECT_TRUE(Configuration::read(false).planner.only_automatic()) << "over NCCL, too";
+    const Variable choices("GRADWIRE_CHOICES", "/no/such/file");
+    EXPECT_THAT(Configuration::read(false).disabled, HasSubstr("choices over NCCL are not recorded"));
   }
   {
     const Variable codec("GRADWIRE_CODEC", "int9");

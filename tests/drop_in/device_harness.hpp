@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,7 +18,7 @@
 
 namespace gradwire::drop_in {
 
-inline Configuration configuration_of(const std::string& policy) {
+inline Configuration configuration_with_roles(const std::string& policy) {
   Configuration configuration;
   configuration.mode = Mode::compressing;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\n" + policy));
@@ -25,9 +26,113 @@ inline Configuration configuration_of(const std::string& policy) {
   return configuration;
 }
 
+// The same where all calls count as gradients, at once.
+inline Configuration configuration_of(const std::string& policy) {
+  Configuration configuration = configuration_with_roles(policy);
+  Policy all = configuration.planner.policy();
+  all.defaults.roles = Roles::all;
+  for (Policy::Rule& rule : all.rules) {
+    rule.policy.roles = Roles::all;
+  }
+  configuration.planner = plan::CallPlanner(all);
+  return configuration;
+}
+
+// Exchanges over the transport of the device, beside its messages.
+class TransportPort final : public ExchangePort {
+ public:
+  explicit TransportPort(std::shared_ptr<Transport> transport)
+      : transport_(std::move(transport)), operations_(2 * static_cast<std::size_t>(transport_->world_size())) {}
+  // A message under way would write to freed memory.
+  ~TransportPort() override {
+    for (Operation& operation : operations_) {
+      if (operation.pending()) {
+        transport_->cancel(operation);
+      }
+    }
+  }
+
+  void begin(std::span<const std::uint32_t> mine, void* /*stream*/) override {
+    const auto world = static_cast<std::size_t>(transport_->world_size());
+    all_.assign(world * mine.size(), 0);
+    each_ = mine.size();
+    const auto own = static_cast<std::size_t>(transport_->rank());
+    std::copy(mine.begin(), mine.end(), all_.begin() + static_cast<std::ptrdiff_t>(own * each_));
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      if (rank != own) {
+        transport_->post_receive(operations_[2 * rank], static_cast<int>(rank), kTagLimit - 1,
+                                 std::as_writable_bytes(std::span(all_).subspan(rank * each_, each_)));
+        transport_->post_send(operations_[2 * rank + 1], static_cast<int>(rank), kTagLimit - 1,
+                              std::as_bytes(std::span(all_).subspan(own * each_, each_)));
+      }
+    }
+    ++begun;
+  }
+  [[nodiscard]] bool arrived() override {
+    transport_->progress({});
+    return std::none_of(operations_.begin(), operations_.end(),
+                        [](const Operation& operation) { return operation.pending(); });
+  }
+  void finish(std::span<std::uint32_t> largest, std::chrono::milliseconds /*timeout*/) override {
+    while (!arrived()) {
+      transport_->progress(std::chrono::milliseconds(1));
+    }
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      largest[i % each_] = i < each_ ? all_[i] : std::max(largest[i % each_], all_[i]);
+    }
+  }
+
+  void meet(void* /*stream*/) override { ++met; }
+
+  int begun = 0;
+  int met = 0;
+
+ private:
+  std::shared_ptr<Transport> transport_;
+  std::vector<Operation> operations_;
+  std::vector<std::uint32_t> all_;  // by rank
+  std::size_t each_ = 0;
+};
+
+// A clock by which all compressed calls between two marks take the same time, and so do all calls of the library.
+class ScriptedClock final : public DeviceClock {
+ public:
+  explicit ScriptedClock(const test::HostDevice& host) : host_(host) {}
+
+  [[nodiscard]] Mark mark(void* /*stream*/) override {
+    now_ += static_cast<double>(host_.led - led_) * compressed + static_cast<double>(called - called_) * library + rest;
+    led_ = host_.led;
+    called_ = called;
+    times_.push_back(now_);
+    ++live;
+    return times_.size();
+  }
+  [[nodiscard]] bool reached(Mark mark) override { return mark + behind <= times_.size(); }
+  [[nodiscard]] std::optional<double> seconds(Mark begin, Mark end) override {
+    return knows ? std::optional(times_[end - 1] - times_[begin - 1]) : std::nullopt;
+  }
+  void drop(Mark mark) noexcept override { live -= mark == 0 ? 0 : 1; }
+
+  double compressed = 1e-3;  // seconds of a call, beside what it takes to copy its input
+  double library = 1e-3;
+  double rest = 1e-6;        // seconds before each mark
+  std::uint64_t called = 0;  // calls of the library so far
+  std::uint64_t behind = 0;  // marks that the device is behind its host
+  bool knows = true;
+  int live = 0;  // marks that were not dropped
+
+ private:
+  const test::HostDevice& host_;
+  std::vector<double> times_;
+  double now_ = 0;
+  std::uint64_t led_ = 0;
+  std::uint64_t called_ = 0;
+};
+
 class HostLink final : public DeviceLink {
  public:
-  HostLink(std::shared_ptr<Transport> transport, std::size_t limit) : host(std::move(transport), limit, kSlab) {}
+  HostLink(const std::shared_ptr<Transport>& transport, std::size_t limit)
+      : host(transport, limit, kSlab), port(transport), times(host) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return host; }
   // Each stream is named twice in a run: before its jobs and after.
@@ -38,20 +143,25 @@ class HostLink final : public DeviceLink {
     }
   }
 
+  [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port; }
+  [[nodiscard]] DeviceClock& clock() noexcept override { return times; }
+
   static constexpr std::size_t kSlab = 4096;
   test::HostDevice host;
+  TransportPort port;
+  ScriptedClock times;
   std::vector<void*> streams;
   bool blocks = false;  // the host waits for the other ranks before it goes on, as in a first message between two ranks
 };
 
 // One rank in one communicator.
 struct Place {
-  Place(const Configuration& configuration, Ledger& ledger, std::shared_ptr<Transport> transport, std::uint64_t process,
-        std::size_t limit = ~std::size_t{0})
+  Place(const Configuration& configuration, Ledger& ledger, const std::shared_ptr<Transport>& transport,
+        std::uint64_t process, std::size_t limit = ~std::size_t{0}, std::string name = {})
       : world(transport->world_size()), rank(transport->rank()) {
-    auto made = std::make_unique<HostLink>(std::move(transport), limit);
+    auto made = std::make_unique<HostLink>(transport, limit);
     link = made.get();
-    reducer = std::make_shared<DeviceReducer>(configuration, ledger, std::move(made), process);
+    reducer = std::make_shared<DeviceReducer>(configuration, ledger, std::move(made), process, std::move(name));
   }
 
   int world;
@@ -93,6 +203,9 @@ struct CallOf {
   Reduction reduction = Reduction::sum;
   void* stream = nullptr;
   std::string label = "forward";
+  double factor = 1;
+  const void* device_factor = nullptr;
+  bool captured = false;
 };
 
 inline DeviceCall call_of(const Place& place, const CallOf& what, const void* send, void* receive,
@@ -114,12 +227,27 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
                      .count = what.count,
                      .dtype = what.dtype,
                      .reduction = what.reduction,
-                     .stream = what.stream},
+                     .factor = what.factor,
+                     .device_factor = what.device_factor,
+                     .stream = what.stream,
+                     .captured = what.captured},
           .bytes = all * element_bytes(what.dtype),
-          .forward = [&library, label = what.label] {
-            library.log.push_back(label);
-            return 0;
-          }};
+          .forward =
+              [&library, label = what.label, &clock = place.link->times] {
+                library.log.push_back(label);
+                ++clock.called;
+                return 0;
+              },
+          // The library's sum of equal inputs, for a caller that wants to look at it; what matters is its accesses.
+          .library =
+              [&library, what, all, &place](const void* from, void* to) {
+                library.log.push_back(from == to ? "library in place" : "library");
+                ++place.link->times.called;
+                const std::uint64_t each = element_bytes(what.dtype);
+                place.link->host.call("the library's call", {{from, all * each, false}, {to, what.count * each, true}},
+                                      [] {});
+                return 0;
+              }};
 }
 
 }  // namespace gradwire::drop_in

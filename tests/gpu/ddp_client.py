@@ -1,5 +1,5 @@
 # Runs PyTorch's DDP over NCCL, with a process for each rank, without gradwire. With the drop-in preloaded:
-#   tests/gpu/ranks --defaults -- env GRADWIRE_CODEC=int8 LD_PRELOAD=build/cuda/lib/libgradwire_nccl.so python3 tests/gpu/ddp_client.py
+#   tests/gpu/ranks --defaults -- env GRADWIRE_POLICY=python-free-examples/policies/nccl_all_calls.toml LD_PRELOAD=build/cuda/lib/libgradwire_nccl.so python3 tests/gpu/ddp_client.py
 import hashlib
 import os
 import time

@@ -33,6 +33,8 @@ struct Events {
   int destroyed = 0;
 };
 Events events;
+// If set, NCCL's all-reduces take so long, and each group of messages one; the device is never behind its host.
+double milliseconds_of_sum = 0;
 }  // namespace
 extern "C" {
 CUresult cuEventCreate(CUevent* event, unsigned int /*flags*/) {
@@ -42,10 +44,16 @@ CUresult cuEventCreate(CUevent* event, unsigned int /*flags*/) {
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   event->at = ++events.recorded;
+  if (milliseconds_of_sum > 0) {
+    event->at = static_cast<int>(milliseconds_of_sum * static_cast<double>(fake_nccl_calls("ncclAllReduce"))) +
+                static_cast<int>(fake_nccl_calls("ncclGroupEnd"));
+  }
   events.captured += stream == reinterpret_cast<CUstream>(0x70) ? 1 : 0;
   return CUDA_SUCCESS;
 }
-CUresult cuEventQuery(CUevent event) { return std::exchange(event->asked, true) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+CUresult cuEventQuery(CUevent event) {
+  return std::exchange(event->asked, true) || milliseconds_of_sum > 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
 CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
   *milliseconds = static_cast<float>(end->at - begin->at);
   return CUDA_SUCCESS;
@@ -269,6 +277,123 @@ void observed() {
               events.destroyed);
 }
 
+// Buckets of equal size at addresses of their own.
+void data_parallel() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  for (int step = 0; step < 40; ++step) {
+    for (float& bucket : buffer) {
+      ncclAllReduce(&bucket, &bucket, kLarge, ncclFloat32, ncclSum, comm, nullptr);
+    }
+  }
+  show("steps");
+}
+
+// Activations beside two buckets: one at the same address twice a step, one at a new address each time.
+void tensor_parallel() {
+  static float fresh[256];
+  ncclComm_t comm = agreed();
+  show("agreed");
+  for (int step = 0; step < 60; ++step) {
+    ncclAllReduce(buffer, buffer, kLarge + 1, ncclFloat32, ncclSum, comm, nullptr);
+    ncclAllReduce(fresh + step, fresh + step, kLarge + 2, ncclFloat32, ncclSum, comm, nullptr);
+    ncclAllReduce(buffer, buffer, kLarge + 1, ncclFloat32, ncclSum, comm, nullptr);
+    ncclAllReduce(buffer + 2, buffer + 2, kLarge, ncclFloat32, ncclSum, comm, nullptr);
+    ncclAllReduce(buffer + 3, buffer + 3, kLarge, ncclFloat32, ncclSum, comm, nullptr);
+    reduce(comm, 1);  // the loss
+  }
+  show("steps");
+}
+
+void scatters() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  const auto scatter = [=](ncclDataType_t type, ncclRedOp_t op) {
+    return ncclReduceScatter(buffer, buffer, kLarge, type, op, comm, nullptr);
+  };
+  scatter(ncclFloat32, ncclSum);
+  show("f32");
+  scatter(ncclBfloat16, ncclSum);
+  show("bf16");
+  float half = 0.5F;
+  ncclRedOp_t scaled{};
+  ncclRedOpCreatePreMulSum(&scaled, &half, ncclFloat32, ncclScalarHostImmediate, comm);
+  scatter(ncclFloat32, scaled);
+  ncclRedOpDestroy(scaled, comm);
+  show("factor of the host");
+  ncclRedOpCreatePreMulSum(&scaled, &half, ncclFloat32, ncclScalarDevice, comm);
+  scatter(ncclFloat32, scaled);
+  ncclRedOpDestroy(scaled, comm);
+  show("factor of the device");
+}
+
+void scaled_in_a_group() {
+  ncclComm_t comm = agreed();
+  float half = 0.5F;
+  ncclRedOp_t scaled{};
+  show("agreed");
+  ncclGroupStart();
+  ncclRedOpCreatePreMulSum(&scaled, &half, ncclFloat32, ncclScalarHostImmediate, comm);
+  reduce(comm, kLarge, scaled);
+  ncclRedOpDestroy(scaled, comm);
+  ncclGroupEnd();
+  show("group");
+}
+
+void named() {
+  for (const char* name : {"dp0", "tp0"}) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.commName = name;
+    ncclComm_t comm = nullptr;
+    ncclCommInitRankConfig(&comm, 2, {}, 0, &config);
+    reduce(comm, 1);
+    show("agreed");
+    reduce(comm);
+    show(name);
+  }
+}
+
+void captured_after_eager() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  reduce(comm);
+  show("eager");
+  std::printf("%d ", reduce(comm, kLarge, ncclSum, reinterpret_cast<cudaStream_t>(0x70)));
+  show("captured");
+}
+
+// Prints when the first call is made both ways, and from when on all are compressed.
+void chosen_by_time(double milliseconds, bool captures) {
+  ncclComm_t comm = agreed();
+  milliseconds_of_sum = milliseconds;
+  int first_trial = 0;
+  int trials = 0;
+  int compressed = 0;
+  int passed_last = 0;
+  for (int call = 1; call <= 800; ++call) {
+    if (captures && call % 5 == 0) {
+      reduce(comm, kLarge, ncclSum, reinterpret_cast<cudaStream_t>(0x70));
+    }
+    const long sums = fake_nccl_calls("ncclAllReduce");
+    const long sends = fake_nccl_calls("ncclSend");
+    reduce(comm);
+    const bool exchange = call % 64 == 0;
+    const long made = fake_nccl_calls("ncclAllReduce") - sums - (exchange ? 1 : 0);
+    const bool ours = fake_nccl_calls("ncclSend") > sends;
+    if (ours && made == 2) {  // a message before it, and the sum
+      first_trial = first_trial == 0 ? call : first_trial;
+      ++trials;
+    } else if (ours && made == 0) {
+      ++compressed;
+    } else {
+      passed_last = call;
+    }
+  }
+  std::printf("first trial: %d\ntrials: %d\ncompressed: %d\nlast that passed: %d\n", first_trial, trials, compressed,
+              passed_last);
+  std::printf("events: %d captured, %s\n", events.captured, events.made - events.destroyed < 80 ? "few" : "many");
+}
+
 void steps() {
   ncclComm_t comm = init();
   for (int step = 0; step < 20; ++step) {
@@ -294,6 +419,15 @@ int main(int argc, char** argv) {
       {"ended_in_a_group", ended_in_a_group},
       {"failed_send", failed_send},
       {"observed", observed},
-      {"steps", steps}};
+      {"data_parallel", data_parallel},
+      {"tensor_parallel", tensor_parallel},
+      {"scatters", scatters},
+      {"scaled_in_a_group", scaled_in_a_group},
+      {"named", named},
+      {"captured_after_eager", captured_after_eager},
+      {"steps", steps},
+      {"faster", [] { chosen_by_time(5, false); }},
+      {"faster_and_captures", [] { chosen_by_time(5, true); }},
+      {"slower", [] { chosen_by_time(1, false); }}};
   scenarios.at(argc > 1 ? argv[1] : "")();
 }

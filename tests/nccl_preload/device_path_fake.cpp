@@ -1,5 +1,6 @@
 // A device path without a device, for the drop-in over the fake library: it drops enqueued work except for messages,
 // which reach the fake, and the other ranks of a communicator answer with what this one sent.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include "exchange/stream/null_backend.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/driver_events.hpp"
 
 namespace gradwire::nccl_preload {
 namespace {
@@ -115,13 +117,37 @@ class FakeDevice final : public exchange::StreamDevice {
   kernels::DeviceStatus status_;
 };
 
-class FakeLink final : public drop_in::DeviceLink {
+// The library is asked, and this rank's own words are the answer.
+class FakePort final : public drop_in::ExchangePort {
  public:
-  explicit FakeLink(std::unique_ptr<CallerMessages> messages) : device_(std::move(messages)) {}
-  [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
-  void set_caller(void* /*stream*/) override {}
+  explicit FakePort(CallerMessages& messages) : messages_(messages) {}
+  void begin(std::span<const std::uint32_t> mine, void* stream) override {
+    words_.assign(mine.begin(), mine.end());
+    messages_.find_largest(words_.data(), words_.size(), stream);
+  }
+  [[nodiscard]] bool arrived() override { return true; }
+  void finish(std::span<std::uint32_t> largest, std::chrono::milliseconds /*timeout*/) override {
+    std::copy(words_.begin(), words_.end(), largest.begin());
+  }
+  void meet(void* stream) override { messages_.find_largest(&word_, 1, stream); }
 
  private:
+  CallerMessages& messages_;
+  std::vector<std::uint32_t> words_;
+  std::uint32_t word_ = 0;
+};
+
+class FakeLink final : public drop_in::DeviceLink {
+ public:
+  explicit FakeLink(std::unique_ptr<CallerMessages> messages) : port_(*messages), device_(std::move(messages)) {}
+  [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
+  void set_caller(void* /*stream*/) override {}
+  [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
+  [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
+
+ private:
+  FakePort port_;
+  EventClock clock_;
   FakeDevice device_;
 };
 

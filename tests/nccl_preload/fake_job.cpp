@@ -76,6 +76,9 @@ void ineligible() {
   show("scaled", reduce(comm, kLarge, ncclFloat32, scaled));
   show("destroy", ncclRedOpDestroy(scaled, comm));
   show("dangling", reduce(comm, kLarge, ncclFloat32, scaled));
+  show("create", ncclRedOpCreatePreMulSum(&scaled, buffer, ncclFloat32, ncclScalarDevice, comm));
+  show("scaled on the device", reduce(comm, kLarge, ncclFloat32, scaled));
+  show("destroy", ncclRedOpDestroy(scaled, comm));
   show("captured", reduce(comm, kLarge, ncclFloat32, ncclSum, reinterpret_cast<cudaStream_t>(0x70)));
   show("implicitly", reduce(comm, kLarge, ncclFloat32, ncclSum, reinterpret_cast<cudaStream_t>(0x71)));
   show("alone", reduce(init(1)));

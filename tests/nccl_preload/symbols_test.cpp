@@ -5,6 +5,7 @@
 
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "nccl_preload/run_apart.hpp"
@@ -52,6 +53,20 @@ TEST(NcclSymbols, AllOfTheReplacement) {
   EXPECT_EQ(matches(header, "\nGRADWIRE_REPLACE\\((nccl\\w+)\\)"), offered);
   EXPECT_EQ(matches(header, "\n#define nccl\\w+ gradwire_(nccl\\w+)"), offered);
   EXPECT_EQ(matches(header, "\n#define (nccl\\w+) gradwire_nccl\\w+"), offered);
+}
+
+// Mutation tried: a function is missing from the table.
+TEST(NcclSymbols, TheDocumentNamesAllOfThem) {
+  const std::string page = read_text(GRADWIRE_SOURCE_DIR "/docs/how-to/drop-in-nccl.md");
+  const std::string table = page.substr(page.find("\n## All functions\n"));
+  const std::string rows = table.substr(0, table.find("\n## ", 1));
+  std::string names;  // of the first column
+  std::istringstream lines(rows);
+  for (std::string line; std::getline(lines, line);) {
+    names += line.starts_with("| ") ? line.substr(0, line.find('|', 1)) : "";
+  }
+  EXPECT_EQ(matches(names, "`(nccl\\w+)`"), symbols("--defined-only", GRADWIRE_DROP_IN, " [A-Z] (nccl\\w+)\n"));
+  EXPECT_THAT(rows, ::testing::HasSubstr(std::to_string(matches(names, "`(nccl\\w+)`").size()) + " of them"));
 }
 
 TEST(NcclSymbols, NothingElse) {

@@ -70,6 +70,10 @@ TEST(CallPlan, AutomaticCallsHaveWays) {
   EXPECT_THAT(several.notes(), ElementsAre(HasSubstr("codecs with error feedback are not chosen")));
   const CallPlanner none = planner("[defaults]\ncodec = \"auto\"\nallow = [\"int4\"]\n");
   EXPECT_EQ(none.resolve({.count = kMany}).pass, Pass::exact);
+  const CallPlanner folded(Policy::parse("[defaults]\ncodec = \"auto\"\nallow = [\"int8\", \"int4\"]\n"),
+                           AutoFeedback::where_allowed);
+  EXPECT_EQ(ways(folded.resolve({.count = kMany})), "int8, int4, error feedback");
+  EXPECT_THAT(folded.notes(), IsEmpty());
   EXPECT_EQ(planner("floor = \"1MiB\"\n[defaults]\ncodec = \"auto\"\n").floor(), 1U << 20);
   EXPECT_EQ(planner("[defaults]\ncodec = \"auto\"\n").floor(), 4096U);
   EXPECT_FALSE(planner("[defaults]\ncodec = \"auto\"\n[[rule]]\norder = 1\ncodec = \"auto\"\n").only_automatic());
@@ -143,6 +147,26 @@ TEST(CallPlan, NamesCountWhereThereAreSome) {
   EXPECT_EQ(codec(""), "int8") << "name rules are ignored, and ndim of a flat buffer is not known";
   EXPECT_THAT(planner.notes(), ElementsAre("rules 1, 3 of p.toml with `match`: ignored where calls have no names",
                                            "rule 2 of p.toml with `ndim`: ignored, calls have no dimensions"));
+}
+
+// Mutation tried: a rule that names sizes waits, too.
+TEST(CallPlan, RulesThatNameCallsDecideAtOnce) {
+  const auto any_role = [](const std::string& policy, const CallInfo& call) {
+    return CallPlanner(Policy::parse(policy)).resolve(call).any_role;
+  };
+  const CallInfo call{.count = kMany, .communicator_size = 4, .communicator_name = "dp0"};
+  EXPECT_FALSE(any_role("", call));
+  EXPECT_TRUE(any_role("[defaults]\nroles = \"all\"", call));
+  for (const char* condition : {"communicator_name = \"dp*\"", "communicator_size = 4", "min_bytes = 1",
+                                "max_bytes = \"1GiB\"", "dtype = \"f32\""}) {
+    const std::string rule = "[[rule]]\n" + std::string(condition) + "\n";
+    EXPECT_TRUE(any_role(rule, call)) << condition;
+    EXPECT_TRUE(any_role("[defaults]\nroles = \"gradients\"\n" + rule, call)) << condition;
+    EXPECT_FALSE(any_role(rule + "roles = \"gradients\"", call)) << condition;
+  }
+  EXPECT_FALSE(any_role("[[rule]]\norder = 0\n", call)) << "an order says nothing about what the call carries";
+  EXPECT_FALSE(any_role("[[rule]]\ncommunicator_name = \"tp*\"\n", call));
+  EXPECT_FALSE(any_role("[[rule]]\ncommunicator_name = \"*\"\n", {.count = kMany})) << "no name";
 }
 
 TEST(CallPlan, PassesWhatIsExactAtEveryStepOnly) {

@@ -62,6 +62,8 @@ TEST(Shadow, Table) {
                          {"order = 3", "ndim = 1", false},
                          {"communicator_size = 4", "communicator_size = 4\norder = 1", true},
                          {"communicator_size = 4", "order = 1", false},
+                         {"communicator_name = \"dp*\"", "communicator_name = \"dp0\"", true},
+                         {"communicator_name = \"dp*\"", "ndim = 1", false},
                          {"min_bytes = 0", "ndim = 1", true}}) {
     const std::string text = two_rules(c.first, c.second);
     if (c.shadowed) {

@@ -329,6 +329,35 @@ TEST(Policy, Device) {
   }
 }
 
+TEST(Policy, RolesAndMemoryOfDevices) {
+  const Policy policy = Policy::parse(
+      "[memory]\ndevice_residuals = \"512MiB\"\n[defaults]\nroles = \"all\"\n[[rule]]\ncommunicator_name = \"tp*\"\n"
+      "roles = \"gradients\"\n[[rule]]\ndtype = \"bf16\"\n");
+  EXPECT_EQ(policy.memory.device_residuals, 512U << 20);
+  EXPECT_EQ(policy.defaults.roles, Roles::all);
+  EXPECT_EQ(policy.rules.at(0).match, (RuleMatch{.communicator_name = "tp*"}));
+  EXPECT_EQ(policy.rules.at(0).policy.roles, Roles::gradients);
+  EXPECT_EQ(policy.rules.at(1).policy.roles, Roles::all) << "taken over from the defaults";
+  EXPECT_EQ(Policy::parse("[defaults]\nroles = \"gradients\"").defaults, Policy().defaults);
+  EXPECT_EQ(Policy().memory.device_residuals, 2ULL << 30);
+  for (const Bad& bad : std::vector<Bad>{
+           {"[defaults]\nroles = \"some\"", "2:9", "unknown roles \"some\"; write \"gradients\" or \"all\""},
+           {"[defaults]\nroles = 1", "2:9", "roles must be \"gradients\" or \"all\", not an integer"},
+           {"roles = \"all\"", "1:1",
+            "unknown key \"roles\" at the top of the file; write it in [defaults] or a [[rule]]"},
+           {"[memory]\ndevice_residuals = true", "2:20", "device_residuals must be a size such as \"64KiB\""},
+           {"[memory]\ndevice_residual = 1", "2:1",
+            "unknown key \"device_residual\" in [memory]; did you mean \"device_residuals\"?"},
+           {"[bucket]\ndevice_residuals = 1", "2:1",
+            "unknown key \"device_residuals\" in [bucket]; write it in [memory]"},
+           {"memory = 1", "1:10", "memory must be a table; write [memory] on a line of its own"},
+           {"[[rule]]\ncommunicator_name = 1", "2:21",
+            "communicator_name must be a string: a glob over names of NCCL's communicators"},
+           {"[[rule]]\ncommunicator_name = \"[\"", "2:21", "bad glob \"[\""}}) {
+    expect_bad(bad, ErrorCode::invalid_argument);
+  }
+}
+
 TEST(Policy, BrokenToml) {
   for (const Bad& bad : std::vector<Bad>{{"version = ", "1:11", "not valid TOML: "},
                                          {"[defaults\ncodec = \"int8\"", "1:10", "not valid TOML: "},

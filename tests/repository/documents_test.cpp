@@ -337,8 +337,8 @@ TEST(Documents, NameTheVersionOfTheLibrary) {
 
 TEST(Documents, PoliciesTheyShowParse) {
   for (const char* document :
-       {"docs/how-to/choose-a-codec.md", "docs/how-to/library.md", "docs/how-to/policy-for-calls.md",
-        "docs/reference/policy.md", "docs/tutorial/07-policy.md"}) {
+       {"docs/how-to/choose-a-codec.md", "docs/how-to/drop-in-nccl.md", "docs/how-to/library.md",
+        "docs/how-to/policy-for-calls.md", "docs/reference/policy.md", "docs/tutorial/07-policy.md"}) {
     int policies = 0;
     for (const Block& block : split_fences(read_file(kRepository / document)).first) {
       if (block.info.starts_with("toml")) {

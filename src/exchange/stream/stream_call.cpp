@@ -38,6 +38,8 @@ StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, Stream
           .call = call.resolved.call,
           .reduction = arguments.reduction,
           .weight = arguments.weight,
+          .factor = arguments.factor,
+          .device_factor = arguments.device_factor,
           .bucket = arguments.bucket,
           .step = arguments.step,
           .status = &device.status(),

@@ -35,6 +35,8 @@ struct StreamArguments {
   const std::uint32_t* step = nullptr;
   Reduction reduction = Reduction::sum;
   double weight = 1.0;
+  double factor = 1.0;
+  const double* device_factor = nullptr;
   std::uint32_t bucket = 0;
   DeviceRange<float> local_residual = {};
   DeviceRange<float> owner_residual = {};

@@ -85,11 +85,13 @@ const void* StreamLane::input(Elements chunk) const {
 
 void* StreamLane::output(Elements chunk) const { return element(task_.output, chunk, task_, "output"); }
 
-double StreamLane::own_factor() const { return task_.call.weighted ? task_.weight : 1.0; }
+double StreamLane::own_factor() const { return task_.call.weighted ? task_.weight : task_.factor; }
 
 const double* StreamLane::share() const {
   return task_.call.scales_first() && task_.reduction == Reduction::mean ? execution_->totals_ + own_share : nullptr;
 }
+
+const double* StreamLane::device_factor() const { return share() != nullptr ? share() : task_.device_factor; }
 
 bool StreamLane::divides() const { return task_.reduction == Reduction::mean && !task_.call.scales_first(); }
 
@@ -108,12 +110,12 @@ void StreamLane::load_input(Elements chunk, void* values, DType dtype) {
   const void* from = input(chunk);
   if (from == nullptr) {
     zeros(chunk, values, dtype);
-  } else if (dtype == task_.dtype && own_factor() == 1 && share() == nullptr) {
+  } else if (dtype == task_.dtype && own_factor() == 1 && device_factor() == nullptr) {
     if (from != values) {
       backend_.copy(values, from, chunk.count * element_bytes(dtype));
     }
   } else {
-    backend_.convert(from, task_.dtype, values, dtype, chunk.count, own_factor(), share(), 1.0, nullptr);
+    backend_.convert(from, task_.dtype, values, dtype, chunk.count, own_factor(), device_factor(), 1.0, nullptr);
   }
 }
 
@@ -193,7 +195,7 @@ StreamLane::Part StreamLane::prepared_part(Elements chunk, bool folds_local, boo
 }
 
 void StreamLane::prepare_part(Elements chunk, bool folds_local, bool folds_owner, void* values) {
-  const bool only_scaled = task_.call.preconditioned && !folds_local && !folds_owner && share() == nullptr;
+  const bool only_scaled = task_.call.preconditioned && !folds_local && !folds_owner && device_factor() == nullptr;
   if (only_scaled && task_.input.data != nullptr) {
     rescale(chunk, input(chunk), task_.dtype, own_factor(), values, working(), Units::of_scale);
     return;
@@ -210,7 +212,8 @@ bool StreamLane::folds_owner_in(Elements chunk) const { return touches(task_.own
 
 // Whether an encoder takes the elements from where they lie.
 bool StreamLane::lies_ready(Elements elements) const {
-  return !folds_local_in(elements) && !folds_owner_in(elements) && share() == nullptr && !task_.call.preconditioned;
+  return !folds_local_in(elements) && !folds_owner_in(elements) && device_factor() == nullptr &&
+         !task_.call.preconditioned;
 }
 
 StreamLane::Part StreamLane::encoder_part(Elements chunk) {
@@ -226,7 +229,7 @@ StreamLane::Part StreamLane::encoder_part(Elements chunk) {
 StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
   const bool folds_owner = !keeps_owner && touches(task_.owner_residual, chunk);
   const bool folds_local = touches(task_.local_residual, chunk);
-  if (folds_owner || share() != nullptr || task_.input.data == nullptr || task_.call.preconditioned ||
+  if (folds_owner || device_factor() != nullptr || task_.input.data == nullptr || task_.call.preconditioned ||
       (folds_local && !covers(task_.local_residual, chunk))) {
     return prepared_part(chunk, folds_local, folds_owner);
   }

@@ -46,6 +46,10 @@ struct StreamTask {
   ResolvedCall call;
   Reduction reduction = Reduction::sum;
   double weight = 1.0;
+  // Of this rank's input in a sum without weights; residuals are in units of factor x g. In device memory, and read
+  // when kernels run, if the pointer is not null.
+  double factor = 1.0;
+  const double* device_factor = nullptr;
   std::uint32_t bucket = 0;
   const std::uint32_t* step = nullptr;      // read when kernels run
   kernels::DeviceStatus* status = nullptr;  // sticky words

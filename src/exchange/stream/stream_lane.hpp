@@ -174,6 +174,7 @@ class StreamLane {
 
   [[nodiscard]] double own_factor() const;
   [[nodiscard]] const double* share() const;  // device factor that replaces own_factor(), or null
+  [[nodiscard]] const double* device_factor() const;
   [[nodiscard]] bool divides() const;
   [[nodiscard]] double divisor() const;
   [[nodiscard]] const double* device_divisor() const;

@@ -58,9 +58,9 @@ bool WindowCalls::takes(const Schedule& schedule, const StreamTask& task) const 
   const codec::Codec& first = task.call.codecs.first;
   const codec::Codec& second = task.call.codecs.second;
   const bool by_both = residuals.keeps.local && residuals.keeps.owner && !residuals.moved;
-  if (!schedule.two_shot || schedule.lanes == 0 || task.call.weighted || task.call.preconditioned ||
-      (residuals.any && !by_both) || !has_kernel(first) || first.spec() != second.spec() ||
-      first.dtype() != second.dtype() || task.count > kernels::kMostSeriesElements) {
+  if (!schedule.two_shot || schedule.lanes == 0 || task.call.weighted || task.factor != 1 ||
+      task.device_factor != nullptr || task.call.preconditioned || (residuals.any && !by_both) || !has_kernel(first) ||
+      first.spec() != second.spec() || first.dtype() != second.dtype() || task.count > kernels::kMostSeriesElements) {
     return false;
   }
   const std::uint64_t tiles = (schedule.chunk_elements + codec::kTileElements - 1) / codec::kTileElements;

@@ -1,0 +1,203 @@
+// Which calls of a communicator in device memory are compressed: the router decides by the policy, and here by the
+// call's role and by the memory for its residuals.
+#include <algorithm>
+
+#include "base/units.hpp"
+#include "drop_in/device_reducer.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+using exchange::CurrentDevice;
+
+constexpr std::size_t kMostKinds = 4096;
+
+Signature signature_of(const Call& call) {
+  return {.function = call.function, .dtype = call.dtype.value_or(DType::f32), .count = call.count};
+}
+
+void pass(Router::Route& route, Reason reason) {
+  route.decision = {.compress = false, .reason = reason};
+  route.what.reason = reason;
+  route.what.codec.clear();
+  route.keeps.reset();
+}
+
+}  // namespace
+
+// The gate of codec = "auto" counts the calls that the router compresses or passes for it, so what has no role must not
+// come to it. Under a named codec the router sees all calls, so that rules count their order as if there were no roles.
+Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
+                                   const DeviceReduce& reduce) {
+  CallDecision allowed = decided;
+  const std::uint64_t breaks = roles_.breaks();
+  if (decided.compress) {
+    begin_call();
+    const Reason reason = trials_ ? reason_of_role(call, router_->any_role(call), true, reduce.send) : Reason::none;
+    if (reason != Reason::none) {
+      allowed = {.compress = false, .reason = reason};
+    }
+  }
+  Router::Route route = router_->route(call, allowed, op, {.buffer = reduce.send, .others = other_calls_});
+  if (route.step) {
+    const CurrentDevice current(device_);
+    trials_->begin_step(*route.step, reduce.stream);
+  }
+  if (!decided.compress) {
+    ++uncounted_;
+    return route;
+  }
+  const Reason reason =
+      trials_ ? Reason::none : reason_of_role(call, route.any_role, route.decision.compress, reduce.send);
+  if (roles_.breaks() != breaks) {
+    kinds_.clear();
+  }
+  if (route.decision.compress && reason != Reason::none && !dry_run()) {
+    pass(route, reason);
+  }
+  if (route.decision.compress && route.keeps && !has_room(call, route, reduce)) {
+    leave_residuals_out(route);
+  }
+  const Kind kind{call.function, *call.dtype, call.count, std::string(op)};
+  if (kinds_.size() >= kMostKinds) {
+    kinds_.clear();
+  }
+  if (route.decision.compress && !route.keeps && !route.trial) {
+    kinds_.insert_or_assign(kind, route);
+  } else {
+    kinds_.erase(kind);
+  }
+  return route;
+}
+
+Router::Route DeviceReducer::route_captured(const Call& call, std::string_view op) const {
+  const auto found = kinds_.find({call.function, call.dtype.value_or(DType::f32), call.count, std::string(op)});
+  if (!trials_ && found != kinds_.end() &&
+      (found->second.any_role || call.function != Function::nccl_all_reduce ||
+       roles_.role_of(signature_of(call)) == DeviceRoles::Role::gradient)) {
+    return found->second;
+  }
+  Router::Route route;
+  route.what = {.function = call.function,
+                .dtype = call.dtype,
+                .op = std::string(op),
+                .count = call.count,
+                .communicator_size = call.world_size};
+  pass(route, Reason::captured);
+  return route;
+}
+
+void DeviceReducer::begin_call() {
+  const CurrentDevice current(device_);
+  const std::uint64_t waits = exchange_.waits();
+  if (exchange_.begin_call()) {
+    roles_.agreed(exchange_.agreed(DeviceExchange::kRoles).first<DeviceRoles::kWords>());
+    if (trials_) {
+      trials_->hear();
+    }
+  }
+  if (exchange_.waits() != waits) {
+    ledger_.count_wait();
+  }
+}
+
+// Without a gate only votes are exchanged: where there are none, a later call exchanges them.
+void DeviceReducer::end_call(void* stream) {
+  const bool votes = exchange_.due() && needs_roles_ && roles_.asks();
+  if (!trials_ && !votes) {
+    return;
+  }
+  const CurrentDevice current(device_);
+  if (votes) {
+    roles_.vote(exchange_.mine(DeviceExchange::kRoles).first<DeviceRoles::kWords>());
+  }
+  if (trials_) {
+    trials_->end_call();
+  }
+  exchange_.end_call(stream);
+}
+
+// Roles are learnt from all all-reduces that the arguments allow to compress, whatever the policy says, so that a rule
+// does not change what a step is.
+Reason DeviceReducer::reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer) {
+  if (call.function != Function::nccl_all_reduce) {
+    ++uncounted_;
+    const bool half = element_bytes(*call.dtype) < sizeof(float);
+    return half && !any_role ? Reason::half_scatter : Reason::none;
+  }
+  const DeviceRoles::Role role = roles_.next(signature_of(call), buffer, uncounted_ + other_calls_);
+  needs_roles_ = needs_roles_ || (compressible && !any_role);
+  if (any_role || role == DeviceRoles::Role::gradient) {
+    return Reason::none;
+  }
+  return role == DeviceRoles::Role::open ? Reason::role_open : Reason::no_gradient;
+}
+
+void DeviceReducer::forget_old_residuals() {
+  if (router_->resets() == resets_) {
+    return;
+  }
+  resets_ = router_->resets();
+  release(residuals_);
+  residuals_.clear();
+  rooms_.clear();
+  room_taken_ = 0;
+}
+
+// The limit is compared with what the largest shard takes, so that all ranks answer alike. Whether the device really
+// has the memory only each rank knows, so all are asked, once for each place.
+bool DeviceReducer::has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce) {
+  if (!route.stage.error_feedback) {
+    return true;  // an exact stage of a warm-up takes none
+  }
+  const CurrentDevice current(device_);
+  forget_old_residuals();
+  rooms_.resize(std::max<std::size_t>(rooms_.size(), *route.keeps + 1), Room::unknown);
+  Room& room = rooms_[*route.keeps];
+  if (room != Room::unknown) {
+    return room == Room::kept;
+  }
+  room = Room::none;
+  const bool scatters = call.function == Function::nccl_reduce_scatter;
+  const std::uint64_t shard = scatters ? 0 : call.count / static_cast<std::uint64_t>(world_) + codec::kTileElements;
+  const std::uint64_t bytes = (call.count + shard) * sizeof(float);
+  const std::uint64_t limit = configuration_.planner.policy().memory.device_residuals;
+  if (bytes <= limit - std::min(limit, room_taken_)) {
+    bool taken = true;
+    try {
+      open_residuals(*route.keeps, resolve(route, reduce, true, false).resolved.call.residuals);
+      residuals_[*route.keeps].held = false;  // they are zero
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::out_of_memory) {
+        throw;
+      }
+      taken = false;
+    }
+    if (all_say(taken ? 1 : 0) && taken) {
+      room = Room::kept;
+      room_taken_ += bytes;
+    } else if (*route.keeps < residuals_.size()) {
+      release({&residuals_[*route.keeps], 1});
+      residuals_[*route.keeps] = {};
+    }
+  }
+  if (room == Room::none && rank_ == 0 && !std::exchange(told_of_room_, true)) {
+    lines_.push_back(
+        "the residuals of some calls on a communicator of " + std::to_string(world_) +
+        " ranks do not fit on the device (limit " + format_bytes(limit) +
+        ": device_residuals in [memory] of the policy): these calls travel as int8 without error feedback");
+  }
+  return room == Room::kept;
+}
+
+void DeviceReducer::leave_residuals_out(Router::Route& route) const {
+  route.keeps.reset();
+  route.stage.codec = CodecSpec::parse("int8");
+  route.stage.second_hop = route.stage.codec;
+  route.stage.error_feedback = false;
+  route.second_hop.reset();
+  route.what.codec = route.stage.codec.to_string();
+}
+
+}  // namespace gradwire::drop_in

@@ -1,0 +1,111 @@
+#include "drop_in/device_roles.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace gradwire::drop_in {
+
+DeviceRoles::Role DeviceRoles::next(const Signature& call, const void* buffer, std::uint64_t others) {
+  calls_.push_back({.address = reinterpret_cast<std::uintptr_t>(buffer),
+                    .mark = others != others_,
+                    .half = element_bytes(call.dtype) < sizeof(float)});
+  if (calls_.size() > kMostCalls) {
+    calls_.pop_front();
+  }
+  others_ = others;
+  tracker_.next(call);
+  if (tracker_.broke()) {
+    period_ = 0;
+    roles_.clear();
+    known_ = 0;
+    ++breaks_;
+  }
+  const std::uint64_t number = number_++;
+  if (period_ == 0) {
+    return Role::open;
+  }
+  kinds_[number % period_] = call;
+  return roles_[number % period_];
+}
+
+DeviceRoles::Role DeviceRoles::role_of(const Signature& kind) const {
+  std::optional<Role> role;
+  for (std::size_t place = 0; place < period_; ++place) {
+    if (kinds_[place].count == 0) {
+      return Role::open;  // it has not come since the step was agreed on
+    }
+    if (kinds_[place] == kind) {
+      if (role.value_or(roles_[place]) != roles_[place]) {
+        return Role::open;
+      }
+      role = roles_[place];
+    }
+  }
+  return role.value_or(Role::open);
+}
+
+bool DeviceRoles::asks() const noexcept {
+  if (voted_ || period_ != 0) {
+    return !voted_ && known_ < period_;
+  }
+  return tracker_.due() && tracker_.learnt() >= choice::kStepsOfAPlace * tracker_.shortest();
+}
+
+std::vector<choice::PlacedCall> DeviceRoles::latest(std::size_t calls) const {
+  const std::size_t count = std::min(calls, calls_.size());
+  return {calls_.end() - static_cast<std::ptrdiff_t>(count), calls_.end()};
+}
+
+// Writes 1 for each place that is not a gradient's on this rank.
+void DeviceRoles::vote_on_places(std::span<std::uint32_t> votes, std::size_t period, std::size_t first) const {
+  const std::vector<choice::PlacedCall> calls = latest(choice::kStepsOfAPlace * period);
+  const std::vector<bool> gradients = choice::gradients_of_step(calls, period);
+  for (std::size_t i = 0; i < period; ++i) {
+    const std::size_t place = (number_ - period + i) % period;
+    if (place >= first && place - first < votes.size()) {
+      votes[place - first] = gradients[i] ? 0 : 1;
+    }
+  }
+}
+
+// Ranks agree on a number if the largest of it and the largest of its complement belong together.
+void DeviceRoles::vote(std::span<std::uint32_t, kWords> words) {
+  std::fill(words.begin(), words.end(), 0U);
+  if (!asks()) {
+    return;
+  }
+  voted_ = true;
+  breaks_at_vote_ = breaks_;
+  const std::size_t period = period_ != 0 ? period_ : choice::find_step(latest(tracker_.learnt()), tracker_.shortest());
+  words[0] = static_cast<std::uint32_t>(period);
+  words[1] = ~words[0];
+  if (period != 0) {
+    vote_on_places(words.subspan(2), period, known_);
+  }
+}
+
+void DeviceRoles::agreed(std::span<const std::uint32_t, kWords> words) {
+  if (!std::exchange(voted_, false) || breaks_at_vote_ != breaks_) {
+    return;
+  }
+  if (period_ == 0) {
+    const std::size_t period = words[0] == ~words[1] ? words[0] : 0;
+    // The calls since the vote may not repeat any more.
+    const bool fits = period != 0 && period % tracker_.shortest() == 0 && period <= tracker_.learnt();
+    tracker_.adopt(fits ? period : 0);
+    if (!fits) {
+      return;
+    }
+    period_ = period;
+    roles_.assign(period, Role::open);
+    kinds_.assign(period, {});
+  }
+  const std::size_t end = std::min(period_, known_ + kPlacesAtOnce);
+  for (std::size_t place = known_; place < end; ++place) {
+    roles_[place] = words[2 + place - known_] == 0 ? Role::gradient : Role::none;
+  }
+  known_ = end;
+}
+
+}  // namespace gradwire::drop_in

@@ -1,0 +1,50 @@
+// How a router chooses by a gate, for calls on devices.
+#include "drop_in/router.hpp"
+
+namespace gradwire::drop_in {
+
+void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan) {
+  const choice::DeviceGate::Turn turn = gate_->next(*route.choice, bytes, ways_on_devices(plan));
+  route.turn = {.way = turn.way, .decided = turn.decided, .barred = turn.barred};
+  route.trial = turn.trial;
+  if (turn.trial && turn.trial->rival > 0) {
+    route.rival = arm_of(plan, turn.trial->rival);
+  }
+  if (turn.way > 0) {
+    const DeviceArm arm = arm_of(plan, turn.way);
+    route.stage = arm.stage;
+    route.algorithm = arm.algorithm;
+    return;
+  }
+  pass(route, turn.barred != Reason::none ? turn.barred
+              : turn.trial                ? Reason::measuring
+              : turn.decided              ? Reason::no_faster
+                                          : Reason::measuring);
+}
+
+// Residuals belong to the call's place. A call that leaves none there first adds those that the latest call has left:
+// if it would pass, it is made exactly by us, this once. It is not compared then.
+void Router::settle_residuals(Route& route, Slot& slot) {
+  if (route.decision.compress && route.stage.error_feedback) {
+    route.keeps = route.what.order;
+    slot.holds = true;
+    return;
+  }
+  if (!slot.holds) {
+    return;
+  }
+  slot.holds = false;
+  route.keeps = route.what.order;
+  route.folds = true;
+  if (!route.decision.compress) {
+    route.decision = {.compress = true, .reason = Reason::none};
+    route.stage = policy::exact_stage(slot.plan->ways.front());
+    route.algorithm = Algorithm::two_shot;
+    route.second_hop.reset();
+    route.what.reason = Reason::none;
+    route.what.codec = route.stage.codec.to_string();
+    route.trial.reset();
+  }
+}
+
+}  // namespace gradwire::drop_in

@@ -1,0 +1,134 @@
+// Tests which all-reduces count as gradients: sequences of calls as jobs make them.
+#include "choice/gradient_places.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradwire::choice {
+namespace {
+
+using Calls = std::vector<PlacedCall>;
+
+// Makes a call of each letter: the same letter is the same address, "?" a new one, "|" a mark before the next call.
+class Job {
+ public:
+  explicit Job(bool half = false) : half_(half) {}
+
+  Job& step(const std::string& letters, int times = 1) {
+    for (int i = 0; i < times; ++i) {
+      for (const char letter : letters) {
+        if (letter == '|') {
+          mark_ = true;
+        } else {
+          calls.push_back({.address = letter == '?' ? ++fresh_ : static_cast<std::uint64_t>(letter),
+                           .mark = std::exchange(mark_, false),
+                           .half = half_});
+        }
+      }
+    }
+    return *this;
+  }
+  // "ggn": gradient, gradient, none; empty: the step is not known.
+  [[nodiscard]] std::string places(std::size_t shortest = 1) const {
+    const std::size_t period = find_step(calls, shortest);
+    std::string text;
+    for (const bool gradient : gradients_of_step(calls, period)) {
+      text += gradient ? 'g' : 'n';
+    }
+    return text;
+  }
+
+  Calls calls;
+
+ private:
+  bool half_;
+  bool mark_ = false;
+  std::uint64_t fresh_ = 1000;
+};
+
+// Mutation tried: three steps suffice.
+TEST(GradientPlaces, BucketsOfEqualSizeAreGradientsAfterFourSteps) {
+  EXPECT_EQ(Job().step("abc", 3).places(), "");
+  EXPECT_EQ(Job().step("abc", 4).places(), "ggg");
+  EXPECT_EQ(Job().step("abc", 30).places(3), "ggg") << "sizes that differ";
+  EXPECT_EQ(Job().step("|abc", 4).places(), "ggg") << "with the loss";
+  EXPECT_EQ(Job().step("ab|c", 4).places(), "ggg");
+}
+
+TEST(GradientPlaces, TheFirstStepsOfAJobDoNotMatter) {
+  EXPECT_EQ(Job().step("|xyz|w|").step("abc", 8).places(), "ggg") << "DDP makes its buckets anew after one step";
+  EXPECT_EQ(Job().step("abc", 4).step("aBc").places(), "gng") << "one moved";
+  EXPECT_EQ(Job().step("abc", 4).step("aBc", 4).places(), "ggg");
+}
+
+// Mutations tried: an address may come twice in a step; an address may change.
+TEST(GradientPlaces, ActivationsAreNone) {
+  EXPECT_EQ(Job().step("tabt", 8).places(4), "nggn") << "the same address twice a step";
+  EXPECT_EQ(Job().step("??ab", 8).places(4), "nngg") << "addresses that change";
+  EXPECT_EQ(Job().step("|?ab?", 8).places(), "nggn");
+  EXPECT_EQ(Job().step("tttt", 40).places(), "") << "no gradients, so no step";
+  EXPECT_EQ(Job().step("????", 40).places(), "");
+  EXPECT_EQ(Job().step("|tutu", 40).places(), "") << "two addresses that take turns";
+  EXPECT_EQ(Job().step("|tu?utt", 40).places(), "");
+}
+
+TEST(GradientPlaces, ASingleBufferIsNoEvidenceUnlessStepsAreMarked) {
+  EXPECT_EQ(Job().step("a", 2000).places(), "");
+  EXPECT_EQ(Job().step("|a", 3).places(), "");
+  EXPECT_EQ(Job().step("|a", 4).places(), "g");
+}
+
+// Mutations tried: marks are not looked at; the wait for 16-bit values is left out.
+TEST(GradientPlaces, SixteenBitsWaitForAMark) {
+  EXPECT_EQ(Job(true).step("abc", 300).places(), "");
+  EXPECT_EQ(Job(true).step("abc", 342).places(), "ggg");
+  EXPECT_EQ(Job(true).step("|abc", 5).places(), "ggg");
+  std::string layers;
+  for (int layer = 0; layer < 80; ++layer) {
+    layers += layer == 40 ? "tu|tu" : "tutu";
+  }
+  for (int steps = 1; steps < 20; ++steps) {
+    EXPECT_EQ(Job(true).step(layers, steps).places(), "") << steps;
+  }
+}
+
+// Whatever a step has, buckets at addresses of their own are found, and nothing else is.
+TEST(GradientPlaces, RandomSteps) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    std::string step = "|";
+    std::string expected;
+    const int buckets = 1 + static_cast<int>(random() % 5);
+    const int activations = static_cast<int>(random() % 6);
+    std::string order = std::string("abcde").substr(0, static_cast<std::size_t>(buckets));
+    for (int i = 0; i < activations; ++i) {
+      order += random() % 2 == 0 ? "?" : "tt";
+    }
+    std::shuffle(order.begin(), order.end(), random);
+    for (const char call : order) {
+      step += call;
+      expected += call >= 'a' && call <= 'e' ? 'g' : 'n';
+    }
+    Job job(random() % 2 == 0);
+    job.step(order.substr(0, random() % order.size()));
+    job.step(step, 10);
+    EXPECT_EQ(job.places(), expected) << step;
+  }
+}
+
+// A job of activations alone is looked at for the whole of its history now and then.
+TEST(GradientPlaces, ALongHistoryIsQuick) {
+  Job job;
+  job.step("t", 8192);
+  EXPECT_EQ(job.places(), "");
+}
+
+}  // namespace
+}  // namespace gradwire::choice

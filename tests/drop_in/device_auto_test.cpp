@@ -1,0 +1,249 @@
+// Tests codec = "auto" on devices: a reducer's calls, trials and exchanges over host memory, with scripted times.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/drop_in/device_harness.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+using test::run_ranks;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kAutoElements = 20000;
+
+Configuration automatic(const std::string& allow) {
+  Configuration configuration;
+  configuration.mode = Mode::compressing;
+  configuration.planner = plan::CallPlanner(
+      Policy::parse("version = 1\n[defaults]\ncodec = \"auto\"\nroles = \"all\"\nallow = " + allow + "\n"),
+      plan::AutoFeedback::where_allowed);
+  configuration.timeout = std::chrono::seconds(20);
+  return configuration;
+}
+
+// One rank, whose steps are a small call and two large ones.
+struct AutoRank {
+  AutoRank(const Configuration& configuration, const std::shared_ptr<Transport>& transport)
+      : place(configuration, ledger, transport, 1 + static_cast<std::uint64_t>(transport->rank())),
+        large{std::vector<float>(kAutoElements), std::vector<float>(kAutoElements)} {
+    nccl.links.push_back(place.link);
+    reach_agreement(std::vector{place.reducer}, nccl);
+    nccl.log.clear();
+  }
+
+  [[nodiscard]] ScriptedClock& clock() const { return place.link->times; }
+  DeviceCall prepare(std::size_t which) {
+    std::vector<float>& values = large[which];
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i % 97) / 97 + static_cast<float>(place.rank) / 7;
+    }
+    place.link->host.call("what computes the input", {{values.data(), values.size() * sizeof(float), true}}, [] {});
+    return call_of(place, {.count = kAutoElements}, values.data(), values.data(), nccl);
+  }
+  void finish(std::size_t which) {
+    place.link->host.call("what reads the output", {{large[which].data(), kAutoElements * sizeof(float), false}},
+                          [] {});
+    place.link->host.synchronize();
+  }
+  // What the call became: "passed", "compressed", "trial" with the job's sum by the library, "trial of the library".
+  std::string call(std::size_t which) {
+    nccl.log.clear();
+    const std::uint64_t led = place.link->host.led;
+    const DeviceCall made = prepare(which);
+    code = issue(std::vector{made}, nccl);
+    finish(which);
+    const bool ours = place.link->host.led > led;
+    ++calls;
+    if (nccl.log.empty()) {
+      return "compressed";
+    }
+    return !ours ? "passed" : nccl.log.front();
+  }
+  // Makes calls; returns how many became what.
+  std::map<std::string, int> run(int count) {
+    std::map<std::string, int> became;
+    for (int i = 0; i < count; ++i) {
+      ++became[call(static_cast<std::size_t>(i % 2))];
+      EXPECT_EQ(code, 0);
+    }
+    return became;
+  }
+  // The largest error of the latest result, given that it is the sum.
+  [[nodiscard]] double error(std::size_t which) const {
+    double largest = 0;
+    for (std::size_t i = 0; i < kAutoElements; ++i) {
+      const int world = place.world;
+      const double sum = static_cast<double>(world) * static_cast<float>(i % 97) / 97 + world * (world - 1) / 2.0 / 7;
+      largest = std::max(largest, std::abs(large[which][i] - sum));
+    }
+    return largest;
+  }
+  // Whether the job's buffer is as it was: the library is none, and leaves it.
+  [[nodiscard]] bool untouched(std::size_t which) const {
+    return large[which][96] == 96.0F / 97 + static_cast<float>(place.rank) / 7;
+  }
+  std::uint64_t passed(Reason reason) const {
+    std::uint64_t found = 0;
+    for (const auto& [what, totals] : ledger.classes()) {
+      found += what.reason == reason ? totals.calls : 0;
+    }
+    return found;
+  }
+
+  Ledger ledger;
+  HostLibrary nccl;
+  Place place;
+  std::array<std::vector<float>, 2> large;
+  int calls = 0;
+  int code = 0;
+};
+
+// Mutations tried, each fails here: the rival works on the job's buffer; the copy is not released; later work does not
+// wait for the library's call on the copy.
+TEST(DeviceAuto, AFasterCodecIsAdoptedAndASlowerOneDropped) {
+  const Configuration configuration = automatic("[\"int8\"]");
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(configuration, transport);
+    rank.clock().compressed = 0.4e-3;
+    rank.clock().behind = transport->rank() == 1 ? 20 : 0;
+    EXPECT_EQ(rank.run(318), (std::map<std::string, int>{{"passed", 318}}));
+    const std::uint64_t in_use = rank.place.link->host.arena().footprint().bytes_in_use;
+    int trials = 0;
+    std::string became;
+    while (rank.calls < 700 && became != "compressed") {
+      became = rank.call(0);
+      if (became == "library" || became == "library in place") {
+        ++trials;
+        EXPECT_EQ(became, "library in place");
+        EXPECT_TRUE(rank.untouched(0)) << "the job gets the library's sum";
+      } else if (became == "passed") {
+        EXPECT_TRUE(rank.untouched(0));
+      }
+    }
+    EXPECT_EQ(became, "compressed") << rank.calls;
+    EXPECT_EQ(trials, 8);
+    EXPECT_EQ(rank.place.link->port.met, 8);
+    EXPECT_EQ(rank.place.link->host.arena().footprint().bytes_in_use, in_use) << "the copies' memory is free again";
+    EXPECT_LT(rank.error(0), 0.1);
+    EXPECT_GT(rank.error(0), 0);
+    EXPECT_EQ(rank.passed(Reason::measuring), static_cast<std::uint64_t>(rank.calls - 1));
+
+    std::map<std::string, int> later = rank.run(400);
+    EXPECT_EQ(later["compressed"], 392);
+    EXPECT_EQ(later["library"] + later["library in place"], 8) << "the library is the rival, on the copy";
+    EXPECT_EQ(later["library"], 4) << "in every second trial it comes first";
+    EXPECT_LT(rank.error(1), 0.1) << "the job gets the sum of the way in use";
+
+    rank.clock().compressed = 3e-3;
+    rank.run(1500);
+    EXPECT_EQ(rank.call(0), "passed");
+    EXPECT_GT(rank.passed(Reason::no_faster), 200U);
+    EXPECT_LE(rank.clock().live, 100) << "marks are dropped";
+  });
+}
+
+TEST(DeviceAuto, ASlowerCodecChangesNoByte) {
+  const Configuration configuration = automatic("[\"bf16\", \"int8\"]");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(configuration, transport);
+    rank.clock().compressed = transport->rank() == 0 ? 0.5e-3 : 1.1e-3;  // slower on one of the ranks
+    for (int i = 0; i < 900; ++i) {
+      rank.call(0);
+      ASSERT_TRUE(rank.untouched(0)) << "call " << i;
+      ASSERT_EQ(rank.code, 0);
+    }
+    EXPECT_GE(rank.place.link->port.met, 16) << "both codecs were tried";
+    EXPECT_EQ(rank.passed(Reason::none), 0U);
+  });
+}
+
+TEST(DeviceAuto, TimesThatOneRankNeverLearnsDecideNothing) {
+  const Configuration configuration = automatic("[\"int8\"]");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(configuration, transport);
+    rank.clock().compressed = 0.1e-3;
+    rank.clock().knows = transport->rank() == 0;
+    rank.run(1000);
+    EXPECT_EQ(rank.call(1), "passed");
+    EXPECT_TRUE(rank.untouched(1));
+  });
+}
+
+// Mutation tried: residuals are not added where calls pass again.
+TEST(DeviceAuto, ResidualsAreAddedByOneExactCallWhereCallsPassAgain) {
+  const Configuration configuration = automatic("[\"int4\"]");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(configuration, transport);
+    const auto step = [&] {
+      rank.place.reducer->note_other_call();  // the loss
+      return std::array{rank.call(0), rank.call(1)};
+    };
+    rank.clock().compressed = 0.2e-3;
+    std::array<std::string, 2> became;
+    while (rank.calls < 2000 && became[1] != "compressed") {
+      became = step();
+    }
+    EXPECT_EQ(became[1], "compressed");
+    EXPECT_GT(rank.passed(Reason::learning), 0U) << "residuals need a place";
+    EXPECT_GT(rank.place.reducer->residual_bytes(), 0U);
+
+    // From here on the errors of all results add up to what the residuals hold.
+    rank.clock().compressed = 5e-3;
+    std::map<std::string, int> last;
+    while (rank.calls < 5000 && became[1] != "passed") {
+      became = step();
+      EXPECT_EQ(rank.code, 0);
+    }
+    EXPECT_EQ(became[1], "passed");
+    EXPECT_EQ(rank.place.reducer->residual_bytes(), 0U);
+    std::uint64_t exact = 0;
+    for (const auto& [what, totals] : rank.ledger.classes()) {
+      exact += what.codec == "exact" ? totals.compressed_calls : 0;
+    }
+    EXPECT_EQ(exact, 2U) << "one for each call of the step";
+  });
+}
+
+TEST(DeviceAuto, GroupsTakeTheSameWaysOnAllRanks) {
+  const Configuration configuration = automatic("[\"int8\"]");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(configuration, transport);
+    rank.clock().compressed = 0.3e-3;
+    int groups_with_both = 0;
+    for (int i = 0; i < 500; ++i) {
+      rank.nccl.log.clear();
+      const std::uint64_t met = static_cast<std::uint64_t>(rank.place.link->port.met);
+      const std::vector<DeviceCall> group = {rank.prepare(0), rank.prepare(1)};
+      ASSERT_EQ(issue(group, rank.nccl), 0);
+      rank.finish(0);
+      rank.finish(1);
+      groups_with_both += static_cast<std::uint64_t>(rank.place.link->port.met) == met + 2 ? 1 : 0;
+    }
+    EXPECT_GE(groups_with_both, 3) << "both calls of a group are trials";
+    EXPECT_EQ(rank.nccl.log, std::vector<std::string>{}) << "both are compressed at the end";
+    EXPECT_LT(rank.error(0), 0.1);
+    EXPECT_LT(rank.error(1), 0.1);
+  });
+}
+
+TEST(DeviceAuto, ARankWithoutMemoryForTheCopyKeepsAllFromTrials) {
+  const Configuration configuration = automatic("[\"int8\"]");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(configuration, transport);
+    rank.clock().compressed = 0.3e-3;
+    if (transport->rank() == 1) {
+      rank.place.link->host.arena().set_fixed(true);  // as if the device were full
+    }
+    rank.run(600);
+    EXPECT_EQ(rank.place.link->port.met, 0);
+    EXPECT_GT(rank.passed(Reason::untried), 100U);
+  });
+}
+
+}  // namespace
+}  // namespace gradwire::drop_in
