@@ -103,8 +103,7 @@ struct AutoRank {
   int code = 0;
 };
 
-// Mutations tried, each fails here: the rival works on the job's buffer; the copy is not released; later work does not
-// wait for the library's call on the copy.
+// Mutations tried, each fails here: the rival works on the job's buffer; the copy is not released.
 TEST(DeviceAuto, AFasterCodecIsAdoptedAndASlowerOneDropped) {
   const Configuration configuration = automatic("[\"int8\"]");
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {

@@ -125,8 +125,10 @@ TEST(DeviceReducer, TheBytesOfTheHost) {
       const std::uint64_t all = given.call.count * (scatters ? 3 : 1);
       FeedbackBuffer feedback(all);
       int compressed = 0;
+      Values input(given.call.dtype, all);  // always at one address, which hints at the step
       for (int round = 0; round < (given.learns ? 20 : 3); ++round) {
-        Values input = input_of(given.call, all, static_cast<int>(rank), round);
+        const Values fresh = input_of(given.call, all, static_cast<int>(rank), round);
+        input = fresh;
         Values output(given.call.dtype, given.call.count);
         const std::uint64_t own = scatters ? rank * given.call.count * element_bytes(given.call.dtype) : 0;
         auto* in_place = static_cast<std::byte*>(input.view().data) + own;
