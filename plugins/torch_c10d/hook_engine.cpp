@@ -89,13 +89,13 @@ class SessionHook final : public HookEngine {
   SessionHook(HookOptions options, std::unique_ptr<HookMember> member)
       : options_(std::move(options)), member_(std::move(member)), ids_(options_.parameters.size()) {
     if (!member_->enqueues()) {
-      queue_ = std::make_unique<drop_in::CallQueue>();
+      queue_ = std::make_shared<drop_in::CallQueue>();
     }
   }
 
   ~SessionHook() override {
     if (home_.is_elsewhere()) {  // a forked child has no thread to join
-      static_cast<void>(queue_.release());
+      new std::shared_ptr<drop_in::CallQueue>(std::move(queue_));
       new std::shared_ptr<Session>(std::move(session_));
     } else {
       close();
@@ -105,10 +105,11 @@ class SessionHook final : public HookEngine {
   void post(HookBucket bucket) override {
     const auto mine = std::make_shared<HookBucket>(std::move(bucket));
     in_step_ = true;
+    const std::shared_ptr<drop_in::CallQueue> queue = this->queue();
     if (closing_) {
       mine->done(exception_of("the hook is closed"));
-    } else if (queue_) {
-      queue_->post([this, mine] { take(std::move(*mine)); });
+    } else if (queue) {
+      queue->post([this, mine] { take(std::move(*mine)); });
     } else {
       take(std::move(*mine));
     }
@@ -188,15 +189,27 @@ class SessionHook final : public HookEngine {
       if (in_step_) {
         abort("this rank ended during a backward pass");
       }
-      queue_.reset();
+      end_queue();
       set_session(nullptr);
     }
   }
 
  private:
+  [[nodiscard]] std::shared_ptr<drop_in::CallQueue> queue() {
+    const MutexLock lock(mutex_);
+    return queue_;
+  }
+
+  // Joins the thread, without the lock that its jobs take.
+  void end_queue() {
+    std::shared_ptr<drop_in::CallQueue> ended;
+    const MutexLock lock(mutex_);
+    ended.swap(queue_);
+  }
+
   void drain() {
-    if (queue_) {
-      queue_->drain();
+    if (const std::shared_ptr<drop_in::CallQueue> jobs = queue()) {
+      jobs->drain();
     }
   }
 
@@ -330,7 +343,7 @@ class SessionHook final : public HookEngine {
   Mutex mutex_;
   std::shared_ptr<Session> session_of_abort_ GUARDED_BY(mutex_);  // the same as session_
   std::shared_ptr<Session> session_;
-  std::unique_ptr<drop_in::CallQueue> queue_;  // null if the session only enqueues
+  std::shared_ptr<drop_in::CallQueue> queue_ GUARDED_BY(mutex_);  // null if the session only enqueues
 };
 
 class HostMember final : public HookMember {
