@@ -276,9 +276,10 @@ class Hook {
     const at::Tensor& buffer = bucket.buffer;
     const std::optional<DType> dtype = dtype_of(buffer);
     if (!dtype || !buffer.is_contiguous() || buffer.device() != model_.device()) {
-      throw py::type_error(std::string(kName) + ": a bucket of " + c10::toString(buffer.scalar_type()) + " on " +
-                           buffer.device().str() + "; gradients must be float32, float16, bfloat16 or float64 on " +
-                           model_.device().str() + ", where the parameters are");
+      throw py::type_error(
+          std::string(kName) + ": a bucket of " + py::str(py::cast(buffer).attr("dtype")).cast<std::string>() + " on " +
+          buffer.device().str() + "; gradients must be torch.float32, float16, bfloat16 or float64 on " +
+          model_.device().str() + ", where the parameters are");
     }
     std::vector<HookGradient> gradients;
     auto* at = static_cast<char*>(buffer.data_ptr());

@@ -144,6 +144,23 @@ def rebuilt(rank, world):
     assert max(errors(sums)) < 0.02, errors(sums)
 
 
+def scaled(rank, world):
+    """Residuals follow the scale of a GradScaler: what was left out at one scale is added at the next."""
+    counts = [90_000, 500]
+    model = DistributedDataParallel(Given(counts))
+    hook = gradwire_torch.Hook(model, policy=policy(INT4))
+    model.register_comm_hook(None, hook)
+    sums = zeros(counts)
+    for scale, begin in ((1024.0, 0), (8.0, 10)):
+        hook.set_loss_scale(scale)
+        part = zeros(counts)
+        cumulative(rank, world, model, scale, 5, 10, part, begin=begin, given=lambda *a, **k: scale * values(*a, **k))
+        for total, added in zip(sums, part):
+            for one, other in zip(total, added):
+                one += other / scale
+    assert max(errors(sums)) < 0.03, errors(sums)
+
+
 def two_models(rank, world):
     """Two models on one group take turns, each with a policy and residuals of its own."""
     counts, scales = [[100_000], [60_000, 500]], [1.0, 100.0]
@@ -342,7 +359,8 @@ def refusals(rank, world):
 
 def together(rank, world):
     """All of these in one job."""
-    for scenario in (exact, converges, names, rebuilt, two_models, no_sync, unused, wrappers, sparse, uneven, no_store, refusals):
+    for scenario in (exact, converges, names, rebuilt, scaled, two_models, no_sync, unused, wrappers, sparse, uneven, no_store,
+                     refusals):
         scenario(rank, world)
         if rank == 0:
             print(scenario.__name__, "passed", flush=True)
