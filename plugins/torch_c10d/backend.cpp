@@ -59,19 +59,6 @@ void wait_for(c10d::Store& store, const std::string& key, std::chrono::milliseco
   }
 }
 
-transport::Rendezvous rendezvous_of(const StorePointer& store) {
-  return {.put =
-              [store](const std::string& key, const std::string& value) {
-                store->set("gradwire/" + key, std::vector<std::uint8_t>(value.begin(), value.end()));
-              },
-          .get =
-              [store](const std::string& key, std::chrono::milliseconds limit) {
-                wait_for(*store, "gradwire/" + key, limit);
-                const auto value = store->get("gradwire/" + key);
-                return std::string(value.begin(), value.end());
-              }};
-}
-
 // Releases Python's global lock while this thread waits for another one, which may need it.
 class WithoutInterpreter {
  public:
@@ -151,6 +138,19 @@ void end_elsewhere(std::unique_ptr<GroupEngine> engine, Inner inner) {
 }
 
 }  // namespace
+
+transport::Rendezvous rendezvous_of(const StorePointer& store) {
+  return {.put =
+              [store](const std::string& key, const std::string& value) {
+                store->set("gradwire/" + key, std::vector<std::uint8_t>(value.begin(), value.end()));
+              },
+          .get =
+              [store](const std::string& key, std::chrono::milliseconds limit) {
+                wait_for(*store, "gradwire/" + key, limit);
+                const auto value = store->get("gradwire/" + key);
+                return std::string(value.begin(), value.end());
+              }};
+}
 
 void wait_for_ending_groups() {
   const WithoutInterpreter waiting;

@@ -88,6 +88,10 @@ class GradwireBackend final : public Base {
   std::uint32_t sequences_ = 0;
 };
 
+/// A group's store for what ranks tell each other; keys begin with "gradwire/". get() polls, so it takes the store from
+/// nobody.
+[[nodiscard]] transport::Rendezvous rendezvous_of(const StorePointer& store);
+
 /// To be called before the process ends: waits for groups that are destroyed because of a callback of their own.
 void wait_for_ending_groups();
 

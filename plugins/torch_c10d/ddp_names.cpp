@@ -2,15 +2,14 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "plugins/torch_c10d/backend.hpp"
+#include "plugins/torch_c10d/ddp_model.hpp"
 #include "policy/glob.hpp"
 
 namespace py = pybind11;
@@ -19,12 +18,11 @@ namespace gradwire::torch_c10d {
 namespace {
 
 // Sums a bucket as DDP does without a hook, but in pieces: neighbouring parameters whose names match the same rules are
-// one call, which has the name of the first. Buckets and futures are Python objects here, since not every Torch has the
-// headers of the C++ ones.
+// one call, which has the name of the first.
 class NamedBuckets {
  public:
-  NamedBuckets(c10::intrusive_ptr<GradwireBackend> group, std::unordered_map<const c10::TensorImpl*, std::string> names)
-      : group_(std::move(group)), sequence_(group_->next_sequence()), names_(std::move(names)) {
+  NamedBuckets(c10::intrusive_ptr<GradwireBackend> group, DdpModel model)
+      : group_(std::move(group)), sequence_(group_->next_sequence()), model_(std::move(model)) {
     if (!group_->engine().may_compress()) {
       return;  // each bucket stays one sum, as without a hook
     }
@@ -35,19 +33,19 @@ class NamedBuckets {
     }
   }
 
-  py::object operator()(const py::object& bucket) {
-    auto buffer = bucket.attr("buffer")().cast<at::Tensor>();
+  py::object operator()(const DdpBucket& bucket) {
+    const at::Tensor& buffer = bucket.buffer;
     py::list pieces;
-    if (bucket.attr("index")().cast<std::size_t>() == 0) {
+    if (bucket.first) {
       order_ = 0;
     }
     {
       const at::NoGradGuard no_grad;
-      buffer.mul_(1.0 / group_->getSize());   // as DDP does without a hook, to the last bit
-      if (buffer.layout() != at::kStrided) {  // a bucket with a sparse gradient has no other
+      buffer.mul_(1.0 / group_->getSize());  // as DDP does without a hook, to the last bit
+      if (!bucket.dense()) {
         pieces.append(sum(buffer, {}));
       } else {
-        sum_pieces(buffer, bucket.attr("parameters")().cast<Tensors>(), pieces);
+        sum_pieces(buffer, bucket.parameters, pieces);
       }
     }
     return py::module_::import("torch.futures")
@@ -67,8 +65,8 @@ class NamedBuckets {
     std::string name;
     std::vector<bool> rules;
     for (const at::Tensor& parameter : parameters) {
-      const auto found = names_.find(parameter.unsafeGetTensorImpl());
-      const std::string own = found == names_.end() ? "" : found->second;
+      const auto number = model_.find(parameter);
+      const std::string own = number ? model_.parameters()[*number].name : "";
       std::vector<bool> own_rules;
       for (const policy::Glob& glob : globs_) {
         own_rules.push_back(glob.matches(own));
@@ -97,14 +95,14 @@ class NamedBuckets {
   }
 
   c10::intrusive_ptr<GradwireBackend> group_;
-  std::uint32_t sequence_;                                         // of this model: several models may use one group
-  std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the reducer keeps the keys alive
+  std::uint32_t sequence_;  // of this model: several models may use one group
+  DdpModel model_;
   std::vector<policy::Glob> globs_;
   std::uint64_t order_ = 0;  // of the next piece, in its step
 };
 
-c10::intrusive_ptr<GradwireBackend> group_of(const py::object& model) {
-  py::object group = model.attr("process_group");
+c10::intrusive_ptr<GradwireBackend> group_of(const DdpModel& model) {
+  py::object group = model.group();
 #if TORCH_VERSION_MAJOR >= 2
   group = group.attr("_get_backend")(py::module_::import("torch").attr("device")("cpu"));
 #endif
@@ -120,19 +118,13 @@ c10::intrusive_ptr<GradwireBackend> group_of(const py::object& model) {
 }  // namespace
 
 void name_buckets(const py::object& model) {
-  if (!py::hasattr(model, "reducer") || !py::hasattr(model, "module")) {
-    throw py::type_error("gradwire_torch.name_buckets: give it the DistributedDataParallel, after it was made");
-  }
-  std::unordered_map<const c10::TensorImpl*, std::string> names;
-  for (const py::handle item : model.attr("module").attr("named_parameters")()) {
-    const auto pair = item.cast<std::pair<std::string, at::Tensor>>();
-    names.emplace(pair.second.unsafeGetTensorImpl(), pair.first);
-  }
-  const auto hook = std::make_shared<NamedBuckets>(group_of(model), std::move(names));
+  DdpModel named(model, "gradwire_torch.name_buckets");
+  auto group = group_of(named);
+  const auto hook = std::make_shared<NamedBuckets>(std::move(group), std::move(named));
   py::module_::import("torch.distributed")
       .attr("_register_comm_hook")(
           model.attr("reducer"), py::none(),
-          py::cpp_function([hook](const py::object&, const py::object& bucket) { return (*hook)(bucket); }));
+          py::cpp_function([hook](const py::object&, const py::object& bucket) { return (*hook)(DdpBucket(bucket)); }));
 }
 
 }  // namespace gradwire::torch_c10d

@@ -15,7 +15,7 @@
 #include "base/timeout.hpp"
 #include "base/units.hpp"
 #include "drop_in/observed_calls.hpp"
-#include "plugins/torch_c10d/over_mpi.hpp"
+#include "plugins/torch_c10d/connect.hpp"
 #include "plugins/torch_c10d/reporting.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
@@ -172,35 +172,14 @@ void GroupEngine::observe(PassedCall& passed, const Asked& asked) const {
 
 std::shared_ptr<Transport> GroupEngine::connect() {
   // A rank that passes this call never connects, so check() ends the wait.
-  const auto check = [this] {
-    if (watch_) {
-      watch_->check();
-    }
-  };
-  const transport::Rendezvous store{.put = store_.put,
-                                    .get = [this, check](const std::string& key, std::chrono::milliseconds limit) {
-                                      constexpr std::chrono::milliseconds kSlice{500};
-                                      for (std::chrono::milliseconds left = limit;; left -= kSlice) {
-                                        check();
-                                        try {
-                                          return store_.get(key, std::min(left, kSlice));
-                                        } catch (const std::exception&) {
-                                          if (left <= kSlice) {
-                                            throw;
-                                          }
-                                        }
-                                      }
-                                    }};
-  std::shared_ptr<Transport> made;
-  if (environment("GRADWIRE_TORCH_TRANSPORT") == "mpi") {
-    made = connect_over_mpi(store, options_.rank, options_.world_size, configuration_.longest_wait());
-  } else {
-    made = transport::make_tcp(store, {.rank = options_.rank,
-                                       .world_size = options_.world_size,
-                                       .interface = environment("GRADWIRE_SOCKET_IFNAME").value_or(""),
-                                       .timeout = configuration_.longest_wait(),
-                                       .go_on = check});
-  }
+  std::shared_ptr<Transport> made = connect_ranks(store_, {.rank = options_.rank,
+                                                           .world_size = options_.world_size,
+                                                           .timeout = configuration_.longest_wait(),
+                                                           .go_on = [this] {
+                                                             if (watch_) {
+                                                               watch_->check();
+                                                             }
+                                                           }});
   const MutexLock lock(transport_mutex_);
   transport_ = made;
   return made;

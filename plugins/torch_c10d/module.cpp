@@ -12,6 +12,7 @@
 #include "gradwire/version.hpp"
 #include "plugins/torch_c10d/backend.hpp"
 #include "plugins/torch_c10d/ddp_names.hpp"
+#include "plugins/torch_c10d/hook.hpp"
 
 namespace py = pybind11;
 
@@ -86,6 +87,7 @@ PYBIND11_MODULE(_gradwire_torch, module) {
   module.def("name_buckets", &own::name_buckets, py::arg("model"),
              "Names DDP's buckets by their parameters, so that rules of the policy match them. Call it once, after "
              "DistributedDataParallel; it is the model's communication hook.");
+  own::add_hook_class(module);
   const py::module_ distributed = py::module_::import("torch.distributed");
   const py::object enlist = distributed.attr("Backend").attr("register_backend");
 #if TORCH_VERSION_MAJOR >= 2
@@ -94,6 +96,7 @@ PYBIND11_MODULE(_gradwire_torch, module) {
   enlist("gradwire", module.attr("_create"));
 #endif
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
+    own::close_hooks();
     if (!own::home_of_groups() || own::home_of_groups()->is_elsewhere()) {
       return;
     }

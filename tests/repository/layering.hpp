@@ -43,7 +43,7 @@ inline const std::vector<Layer> kLayers = {
     {"elastic", {"session", "membership"}, {}},
     {"api", {"session"}, {}},
     {"drop_in", {"choice", "record"}, {}},
-    {"plugins", {"drop_in"}, {}},
+    {"plugins", {"drop_in", "session"}, {}},
     {"export_http", {"watch"}, {}},
     {"plot", {}, {}},
     {"cli", {"watch", "choice", "plot", "record"}, {}},

@@ -1,5 +1,6 @@
 // Session::save() and load(), and the end of a session whose checkpoint is still being written.
 #include <string>
+#include <vector>
 
 #include "observe/record.hpp"
 #include "session/calls/session_state.hpp"
@@ -91,6 +92,14 @@ void Session::load(std::istream& stream) {
                                            "; load a directory to change the world size");
     }
     engine.restore(saved, "load");
+  });
+}
+
+void session::Access::load(Session& session, const std::vector<SavedState>& states, const std::string& source) {
+  Engine& engine = session.state_->engine();
+  engine.checked([&] {
+    const MutexLock lock(engine.progress.wire);
+    engine.restore(states, source);
   });
 }
 

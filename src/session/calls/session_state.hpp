@@ -9,12 +9,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/forked.hpp"
 #include "gradwire/session.hpp"
 #include "session/calls/gradient_recording.hpp"
 #include "session/engine/engine.hpp"
 #include "session/engine/session_reports.hpp"
+#include "session/state/saved_state.hpp"
 
 namespace gradwire {
 
@@ -87,6 +89,10 @@ class Checkpoints;
 struct session::Access {
   using State = Session::State;
   [[nodiscard]] static Session make(std::unique_ptr<State> state) { return Session(std::move(state)); }
+  /// As Session::load(directory), from states that somebody else has read: this rank's own, of a world of the same
+  /// size, or those of all ranks of a world of another size, by rank. For sessions without tables. `source` is for
+  /// messages.
+  static void load(Session& session, const std::vector<session::SavedState>& states, const std::string& source);
 };
 
 namespace session {
