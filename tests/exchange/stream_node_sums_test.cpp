@@ -174,7 +174,6 @@ NodeCall few_lanes(std::uint64_t chunk_bytes, bool weighted) {
           .chunk_bytes = chunk_bytes};
 }
 
-// Mutation tried: an acquisition does not make the communication queue wait.
 TEST(StreamNodeSums, EveryEventIsNeeded) {
   for (const std::uint64_t chunk_bytes : {1U << 24, 1U << 12}) {
     for (const bool weighted : {false, true}) {

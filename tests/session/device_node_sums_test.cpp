@@ -131,8 +131,7 @@ TEST(DeviceNodeSums, AStateContinuesWithTheSameBits) {
   }
 }
 
-// Whatever algorithm made the residuals, and whichever brings them with an exact step, nothing is lost. Mutation tried:
-// a load does not say that residuals may belong to elements of other ranks.
+// Whatever algorithm made the residuals, and whichever brings them with an exact step, nothing is lost.
 TEST(DeviceNodeSums, ResidualsGoFromAndToOtherAlgorithms) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gradwire-device-node-sums";
   const Policy flat = tiered("int2", "", "two_shot");
