@@ -114,6 +114,9 @@ TEST(DeviceRoleCalls, NoBitOfAnActivationChanges) {
     }
     EXPECT_EQ(seen, "----ccc");
     EXPECT_GT(rank.calls(Reason::no_gradient), 0U);
+    rank.place.link->host.begin_capture();
+    EXPECT_EQ(rank.reduce(repeated[0], {.captured = true}), "-") << "buckets of its size are gradients, it is none";
+    static_cast<void>(rank.place.link->host.end_capture());
   });
 }
 
