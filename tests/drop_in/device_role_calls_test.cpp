@@ -195,7 +195,6 @@ TEST(DeviceRoleCalls, RolesAreFoundInGroups) {
   });
 }
 
-// Mutations tried: a rule waits; a name counts although ranks differ; 16-bit scatters are compressed without a rule.
 TEST(DeviceRoleCalls, RulesDecideAtOnce) {
   const auto first_of = [](const std::string& policy, const CallOf& what, const std::string& name) {
     const Configuration configuration = configuration_with_roles(policy);
@@ -309,7 +308,6 @@ TEST(DeviceRoleCalls, WhatDoesNotFitTravelsWithoutFeedback) {
   run_one("", 700'000);
 }
 
-// Mutations tried: a captured call counts in the step; it is compressed without a warm-up; it waits for other ranks.
 TEST(DeviceRoleCalls, ACapturedCallIsAsTheEagerOnesBefore) {
   run_roles(2, "[defaults]\nroles = \"all\"\n", [](RoleRank& rank) {
     std::vector<float> values(kRoleCount, 1.0F);

@@ -108,7 +108,6 @@ TEST(DeviceRoles, BucketsOfEqualSizeBecomeGradients) {
   EXPECT_EQ(world.exchanges(), 1U) << "nothing is left to vote on";
 }
 
-// Mutation tried: a rank follows its own vote.
 TEST(DeviceRoles, OneRankThatDisagreesMakesItNoGradient) {
   std::uintptr_t fresh = 5000;
   std::vector<Made> step = kBuckets;
@@ -148,7 +147,6 @@ TEST(DeviceRoles, ManyPlacesAreVotedOnInTurn) {
   EXPECT_EQ(world.exchanges(), 4U) << "62 places in each";
 }
 
-// Mutations tried: roles stay when the step changes; votes from before the change count.
 TEST(DeviceRoles, AChangedStepIsLearntAgain) {
   VotingRanks world(2);
   EXPECT_EQ(world.steps(kBuckets, 40), "gggg");

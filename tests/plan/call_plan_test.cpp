@@ -149,7 +149,6 @@ TEST(CallPlan, NamesCountWhereThereAreSome) {
                                            "rule 2 of p.toml with `ndim`: ignored, calls have no dimensions"));
 }
 
-// Mutation tried: a rule that names sizes waits, too.
 TEST(CallPlan, RulesThatNameCallsDecideAtOnce) {
   const auto any_role = [](const std::string& policy, const CallInfo& call) {
     return CallPlanner(Policy::parse(policy)).resolve(call).any_role;
