@@ -272,12 +272,12 @@ TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
         const Step step{
             .world = world, .bytes = 25 * kMiB / 2, .dtype = dtype, .feedback = feedback, .in_windows = true};
         const Counted counted = count(step, world / 2);
-        EXPECT_EQ(counted.counts, (Counts{3, 0, 0, 4})) << world << " ranks";
+        EXPECT_EQ(counted.counts, (Counts{3, 0, 0, 5})) << world << " ranks";
         EXPECT_EQ(counted.kernels, one);
       }
     }
   }
-  EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{5, 0, 0, 4}));
+  EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{5, 0, 0, 5}));
   EXPECT_EQ(count({.world = 8, .bytes = kMiB, .weighted = true, .in_windows = true}).counts, (Counts{8, 2, 21, 12}));
 }
 
