@@ -295,7 +295,8 @@ TEST(DeviceCounts, ABucketWithoutAMarkEndsWithItsStep) {
   }
 }
 
-// The emulator has at most two blocks of a kernel.
+// The emulator has at most two blocks of a kernel. Mutations tried: the bound is not looked at; streams have priority
+// either way.
 TEST(DeviceCounts, APolicyBoundsBlocksAndSetsThePriority) {
   const Step step{.world = 8, .bytes = kMiB, .feedback = true, .weighted = true, .scaled = true};
   const auto most_blocks = [&](const Policy::Device& share) {
@@ -312,6 +313,7 @@ TEST(DeviceCounts, APolicyBoundsBlocksAndSetsThePriority) {
   EXPECT_EQ(take_stream_priorities(), (std::vector<int>{0, 0}));
 }
 
+// Mutation tried: the session's device does not get the policy's table.
 TEST(DeviceCounts, ASessionOverNcclFollowsItsPolicy) {
   ncclComm_t comm = nullptr;
   ASSERT_EQ(ncclCommInitRank(&comm, 2, {}, 0), ncclSuccess);

@@ -344,6 +344,7 @@ class RangeBackend final : public exchange::NullBackend {
   int depth = 0;
 };
 
+// Mutation tried: a range ends only if nothing was thrown.
 TEST(StreamPipeline, ProfilersSeeNestedRanges) {
   exchange::NoMemory source;
   memory::Arena arena(source, 1 << 16);

@@ -153,7 +153,7 @@ TEST(EncodeSums, RoundInTheOrderOfTheFormat) {
   }
 }
 
-// The second block has the NaN.
+// The second block has the NaN. Mutations tried: the note goes to the status either way; all blocks note in one word.
 TEST(EncodeNan, IsNotedInAWordOfTheBlockAndInTheFrame) {
   const codec::Codec codec({codec::find_codec("int8")->id, 0}, DType::f32);
   std::vector<float> numbers(5000, 1.0F);
