@@ -330,7 +330,6 @@ TEST(DeviceGate, StepsDecideWhereTheyAreKnown) {
   EXPECT_LT(slower, 2000U) << "and dropped, each time after two medians";
 }
 
-// Mutation tried: the number follows.
 TEST(DeviceGate, AStepBehindABreakDoesNotFollowUponTheLatestOne) {
   DeviceGate gate;
   const std::uint64_t first = gate.begin_step();
