@@ -32,11 +32,12 @@ const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DI
   [[maybe_unused]] const auto& [reduction, timeout, checksum, threading, nonfinite, measure_error, compare] = all;
 }
 [[maybe_unused]] void know(const TensorPolicy& all) {
-  [[maybe_unused]] const auto& [codec, algorithm, feedback, decay, second_hop, warmup, allow, sync, max_error] = all;
+  [[maybe_unused]] const auto& [codec, algorithm, feedback, decay, second_hop, warmup, allow, sync, max_error, roles] =
+      all;
 }
 [[maybe_unused]] void know(const Policy& all) {
   [[maybe_unused]] const auto& [source, defaults, small, rules, tiers, bucket, chunk, in_flight, floor, link,
-                                auto_options, batch, elastic, deterministic, strict] = all;
+                                auto_options, batch, elastic, device, memory, deterministic, strict] = all;
 }
 [[maybe_unused]] void know(const Policy::AutoOptions& all) {
   [[maybe_unused]] const auto& [gain, dwell, window, cost] = all;
@@ -47,6 +48,8 @@ const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DI
 [[maybe_unused]] void know(const Policy::Elastic& all) {
   [[maybe_unused]] const auto& [suspect, ranks, replicate, exact, spares, expel_slower_than, trust_resets] = all;
 }
+[[maybe_unused]] void know(const Policy::Device& all) { [[maybe_unused]] const auto& [blocks, high_priority] = all; }
+[[maybe_unused]] void know(const Policy::Memory& all) { [[maybe_unused]] const auto& [device_residuals] = all; }
 [[maybe_unused]] void know(const TableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
                                 gradient_codec, staleness, read_own_writes, cache, copies, timeout, threading] = all;

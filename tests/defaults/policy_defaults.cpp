@@ -26,6 +26,9 @@ void add_keys_of_tensors(DefaultTable& table) {
   add(table, "`decay`", of_policy("1", [](const Policy& all) { return format_number(all.defaults.decay); }));
   add(table, "`warmup`", of_policy("none", [](const Policy& all) { return list_text(all.defaults.warmup.empty()); }));
   add(table, "`max_error`", of_policy("none", [](const Policy& all) { return given(all.defaults.max_error, "none"); }));
+  add(table, "`roles`", of_policy("gradients", [](const Policy& all) {
+        return std::string(policy::to_string(all.defaults.roles.value_or(Roles::gradients)));
+      }));
   add(table, "`sync`", of_policy("step", [](const Policy& all) { return policy::to_string(all.defaults.sync); }));
   add(table, "`lr` and `momentum` of `outer`", {"0.7, 0.9", [] {
                                                   const Sync::Outer outer;
@@ -67,6 +70,15 @@ void add_batch(DefaultTable& table) {
       }));
 }
 
+void add_device(DefaultTable& table) {
+  add(table, "`blocks` of `[device]`",
+      of_policy("one a tile", [](const Policy& all) { return given(all.device.blocks, "one a tile"); }));
+  add(table, "`priority` of `[device]`",
+      of_policy("high", [](const Policy& all) { return std::string(all.device.high_priority ? "high" : "normal"); }));
+  add(table, "`device_residuals` of `[memory]`",
+      of_policy("2GiB", [](const Policy& all) { return format_bytes(all.memory.device_residuals); }));
+}
+
 void add_elastic(DefaultTable& table) {
   using Elastic = Policy::Elastic;
   const auto of_elastic = [](std::string shown, const std::function<std::string(const Elastic&)>& read) {
@@ -103,6 +115,7 @@ DefaultTable policy_defaults() {
   add_keys_of_tensors(table);
   add_keys_of_a_job(table);
   add_batch(table);
+  add_device(table);
   add_elastic(table);
   return table;
 }

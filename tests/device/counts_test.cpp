@@ -277,7 +277,7 @@ TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
       }
     }
   }
-  EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{5, 0, 0, 5}));
+  EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{4, 0, 0, 5}));
   EXPECT_EQ(count({.world = 8, .bytes = kMiB, .weighted = true, .in_windows = true}).counts, (Counts{8, 2, 21, 12}));
 }
 
@@ -316,7 +316,7 @@ TEST(DeviceCounts, APolicyBoundsBlocksAndSetsThePriority) {
 // Mutation tried: the session's device does not get the policy's table.
 TEST(DeviceCounts, ASessionOverNcclFollowsItsPolicy) {
   ncclComm_t comm = nullptr;
-  ASSERT_EQ(ncclCommInitRank(&comm, 2, {}, 0), ncclSuccess);
+  ASSERT_EQ(ncclCommInitRank(&comm, 1, {}, 0), ncclSuccess);
   const emulator::LaunchNotes notes;
   static_cast<void>(take_stream_priorities());
   { const Session session = nccl::make_session(comm, nullptr, Policy::parse("[device]\npriority = \"normal\"\n")); }

@@ -110,7 +110,7 @@ TEST(Partition, ASeriesHasTheChunksOfALane) {
         if (!chunk.empty()) {
           EXPECT_EQ((Chunk{frame.first, frame.place.count, frame.place.first_tile}), chunk)
               << "shard " << shard << ", lane " << lane;
-          EXPECT_EQ(series->shard_first(static_cast<std::uint64_t>(shard)), partition.shard_first(shard));
+          EXPECT_EQ(series->chunk(static_cast<std::uint64_t>(shard)), chunk);
         }
       }
     }

@@ -295,4 +295,16 @@ API ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, nc
                    });
   });
 }
+// Sessions link these for tiers, which no program under the interpreter has.
+API ncclResult_t ncclReduceScatter(const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                                   cudaStream_t) {
+  return guarded([](Device&) { throw Finding("unknown call: ncclReduceScatter"); });
+}
+API ncclResult_t ncclReduce(const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
+                            cudaStream_t) {
+  return guarded([](Device&) { throw Finding("unknown call: ncclReduce"); });
+}
+API ncclResult_t ncclAllGather(const void*, void*, std::size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
+  return guarded([](Device&) { throw Finding("unknown call: ncclAllGather"); });
+}
 // NOLINTEND(readability-inconsistent-declaration-parameter-name)
