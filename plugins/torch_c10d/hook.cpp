@@ -112,8 +112,9 @@ std::optional<DType> dtype_of(const at::Tensor& tensor) {
 // A future for one bucket, which any thread may complete.
 class BucketFuture {
  public:
-  BucketFuture(at::Tensor buffer, const at::Device& device) : future_(make(device), Release()) {
-    result = future_->attr("then")(py::cpp_function([outcome = outcome_, kept = std::move(buffer)](const py::object&) {
+  BucketFuture(at::Tensor buffer, const at::Device& device)
+      : future_(make(device), Release()), buffer_(std::move(buffer)) {
+    result = future_->attr("then")(py::cpp_function([outcome = outcome_, kept = buffer_](const py::object&) {
       if (*outcome) {
         std::rethrow_exception(*outcome);
       }
@@ -124,14 +125,16 @@ class BucketFuture {
   py::object result;  // for DDP: the bucket's buffer, or the error
 
   [[nodiscard]] std::function<void(std::exception_ptr)> completion() const {
-    return [future = future_, outcome = outcome_](std::exception_ptr error) {
+    return [future = future_, outcome = outcome_, buffer = buffer_](std::exception_ptr error) {
       if (Py_IsInitialized() == 0) {
         return;
       }
       const py::gil_scoped_acquire interpreter;
       try {
         *outcome = std::move(error);
-        future->attr("set_result")(py::none());  // runs callbacks, whose errors are kept in their futures
+        // Runs callbacks, whose errors are kept in their futures. A future of a device records events for the devices
+        // of its value alone, so the value is the bucket: whoever goes on with it waits for the sum.
+        future->attr("set_result")(buffer);
       } catch (py::error_already_set& problem) {
         problem.discard_as_unraisable(kName);
       }
@@ -158,6 +161,7 @@ class BucketFuture {
   }
 
   std::shared_ptr<py::object> future_;
+  at::Tensor buffer_;
   std::shared_ptr<std::exception_ptr> outcome_ = std::make_shared<std::exception_ptr>();
 };
 

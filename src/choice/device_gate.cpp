@@ -163,6 +163,10 @@ void DeviceGate::heard(std::span<const std::uint32_t> words) {
     return;  // the words are older than what is asked now
   }
   Class& one = classes_.at(comparison_->what);
+  if (one.barred != Reason::none) {  // by a larger call that came meanwhile
+    comparison_.reset();
+    return;
+  }
   ++comparison_->rounds;
   switch (comparison_->phase) {
     case Phase::asking:

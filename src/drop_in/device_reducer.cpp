@@ -210,6 +210,10 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       release({&residuals_[*place], 1});  // this call has added them
       residuals_[*place] = {};
+      if (*place < rooms_.size()) {  // others may take the memory, so the ranks will ask each other again
+        room_taken_ -= rooms_[*place].bytes;
+        rooms_[*place] = {};
+      }
     }
     router_->count(jobs[i].route, executions[i]->statistics());
   }

@@ -135,6 +135,10 @@ class DeviceReducer {
   };
   // What decides about the call of a place that keeps residuals, for as long as the step does not change.
   enum class Room : std::uint8_t { unknown, kept, none };
+  struct Place {
+    Room room = Room::unknown;
+    std::uint64_t bytes = 0;  // of the policy's limit
+  };
   // Calls that look alike on every rank.
   struct Kind {
     Function function;
@@ -188,7 +192,7 @@ class DeviceReducer {
   bool needs_roles_ = false;             // a call came that the policy compresses by its role
   std::uint64_t uncounted_ = 0;          // calls on the communicator that could not be compressed, and scatters
   std::map<Kind, Router::Route> kinds_;  // of calls that a graph may hold: how the latest one was compressed
-  std::vector<Room> rooms_;              // by order
+  std::vector<Place> rooms_;             // by order
   std::uint64_t room_taken_ = 0;         // bytes of the policy's limit
   bool told_of_room_ = false;
   std::vector<std::string> lines_;

@@ -52,6 +52,9 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
       trials_ ? Reason::none : reason_of_role(call, route.any_role, route.decision.compress, reduce.send);
   if (roles_.breaks() != breaks) {
     kinds_.clear();
+    if (trials_) {  // the router has not seen the calls that broke the step
+      router_->forget_step();
+    }
   }
   if (route.decision.compress && reason != Reason::none && !dry_run()) {
     pass(route, reason);
@@ -153,8 +156,8 @@ bool DeviceReducer::has_room(const Call& call, const Router::Route& route, const
   }
   const CurrentDevice current(device_);
   forget_old_residuals();
-  rooms_.resize(std::max<std::size_t>(rooms_.size(), *route.keeps + 1), Room::unknown);
-  Room& room = rooms_[*route.keeps];
+  rooms_.resize(std::max<std::size_t>(rooms_.size(), *route.keeps + 1));
+  auto& [room, taken_here] = rooms_[*route.keeps];
   if (room != Room::unknown) {
     return room == Room::kept;
   }
@@ -177,6 +180,7 @@ bool DeviceReducer::has_room(const Call& call, const Router::Route& route, const
     if (all_say(taken ? 1 : 0) && taken) {
       room = Room::kept;
       room_taken_ += bytes;
+      taken_here = bytes;
     } else if (*route.keeps < residuals_.size()) {
       release({&residuals_[*route.keeps], 1});
       residuals_[*route.keeps] = {};

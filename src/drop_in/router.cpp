@@ -294,6 +294,14 @@ void Router::fill(Slot& slot, const Call& call, std::uint64_t order, std::string
   slot.call = {call.function, *call.dtype, call.count};
 }
 
+void Router::forget_step() {
+  tracker_.forget();
+  forget_slots(slots_);
+  if (gate_ != nullptr) {
+    gate_->forget_steps();
+  }
+}
+
 void Router::forget_slots(std::vector<Slot>& slots) {
   slots.clear();
   ++resets_;

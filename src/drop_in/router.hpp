@@ -96,6 +96,9 @@ class Router {
   [[nodiscard]] bool could_compress(const Call& call, const CallDecision& decided);
   /// Over NCCL: whether the policy compresses such a call whatever its role, wherever it stands in its step.
   [[nodiscard]] bool any_role(const Call& call) { return plan_of(call).any_role; }
+  /// Learns the step anew, and gives up the places and residuals of the one before: the caller knows that it changed.
+  /// To be called on every rank alike.
+  void forget_step();
   /// Decides about the next call, for which decide() returned `decided`. A call that could be compressed counts in the
   /// step whether it is compressed or not.
   [[nodiscard]] Route route(const Call& call, const CallDecision& decided, std::string_view op, const Origin& origin);

@@ -67,10 +67,12 @@ class StepTracker {
   // A job may begin with calls that never come again.
   static constexpr std::size_t kFirstDrop = 64;
 
+  /// Begins to learn the step anew.
+  void forget();
+
  private:
   void learn(const Signature& call, const Hint& hint);
   void note(const Signature& call);
-  void forget();
   void keep_later_half();
   [[nodiscard]] bool identities_repeat(std::size_t period) const;
   [[nodiscard]] bool are_distinguishable(std::size_t period) const;

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <random>
 
 #include "base/current_error.hpp"
 #include "memory/cuda_check.hpp"
@@ -21,6 +22,11 @@ std::string boot_of_host() {
     std::fclose(file);
   }
   return name + (" " + boot.substr(0, boot.find('\n')));
+}
+
+std::uint64_t key_of_process() {
+  static const std::uint64_t key = (std::uint64_t{std::random_device()()} << 32) | std::random_device()();
+  return key;
 }
 
 }  // namespace
@@ -43,7 +49,8 @@ void CudaPeerWindows::allocate(std::size_t bytes) {
 }
 
 CudaPeerWindows::Offer CudaPeerWindows::offer() const {
-  Offer offer{.process = static_cast<long>(getpid()), .device = device_, .data = window(rank_)};
+  Offer offer{
+      .process = static_cast<long>(getpid()), .key = key_of_process(), .device = device_, .data = window(rank_)};
   cuda_check(cudaIpcGetMemHandle(&offer.handle, offer.data),
              "offering a window to other processes (cudaIpcGetMemHandle)");
   return offer;
@@ -51,7 +58,7 @@ CudaPeerWindows::Offer CudaPeerWindows::offer() const {
 
 void CudaPeerWindows::open_window(int rank, const Offer& offer) {
   Window& window = windows_[static_cast<std::size_t>(rank)];
-  if (offer.process != static_cast<long>(getpid())) {
+  if (offer.process != static_cast<long>(getpid()) || offer.key != key_of_process()) {
     void* data = nullptr;
     cuda_check(cudaIpcOpenMemHandle(&data, offer.handle, cudaIpcMemLazyEnablePeerAccess),
                "opening the window of rank " + std::to_string(rank) + " (cudaIpcOpenMemHandle)");

@@ -43,6 +43,7 @@ class CudaPeerWindows final : public PeerWindows {
   // What a rank tells the others of its window.
   struct Offer {
     long process = 0;
+    std::uint64_t key = 0;  // of the process; in another container another one may have the same number
     int device = -1;
     void* data = nullptr;
     cudaIpcMemHandle_t handle{};

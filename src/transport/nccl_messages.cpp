@@ -113,24 +113,31 @@ NcclMessages::~NcclMessages() {
   }
 }
 
-void NcclMessages::connect(std::span<std::byte> scratch, void* stream) {
-  if (world_size_ == 1) {
-    return;
-  }
+template <class Body>
+void NcclMessages::in_group(const Body& body) {
   begin_group();
   try {
-    for (int distance = 1; distance < world_size_; ++distance) {
-      const int to = (rank_ + distance) % world_size_;
-      const int from = (rank_ + world_size_ - distance) % world_size_;
-      send(scratch.subspan(static_cast<std::size_t>(world_size_), 1), to, stream);
-      receive(scratch.subspan(static_cast<std::size_t>(from), 1), from, stream);
-    }
+    body();
   } catch (const Error&) {
     ncclGroupEnd();  // the first error is the one to report
     leave();
     throw;
   }
   end_group();
+}
+
+void NcclMessages::connect(std::span<std::byte> scratch, void* stream) {
+  if (world_size_ == 1) {
+    return;
+  }
+  in_group([&] {
+    for (int distance = 1; distance < world_size_; ++distance) {
+      const int to = (rank_ + distance) % world_size_;
+      const int from = (rank_ + world_size_ - distance) % world_size_;
+      send(scratch.subspan(static_cast<std::size_t>(world_size_), 1), to, stream);
+      receive(scratch.subspan(static_cast<std::size_t>(from), 1), from, stream);
+    }
+  });
   for (const std::uint64_t count : {std::uint64_t{1}, scratch.size() / sizeof(float)}) {
     if (count > 0) {
       all_reduce(scratch.data(), DType::f32, count, stream);
@@ -230,12 +237,8 @@ void NcclMessages::join_node(int node, int place, std::span<std::byte> scratch, 
   for (const std::uint64_t each : {std::uint64_t{1}, most - 1}) {
     auto* from = scratch.data();
     auto* to = scratch.data() + scratch.size() / 2 / sizeof(float) * sizeof(float);
-    begin_group();
-    sum_in_node(from, to, DType::f32, each, 1, stream);
-    end_group();
-    begin_group();
-    gather_in_node(scratch.data(), each, stream);
-    end_group();
+    in_group([&] { sum_in_node(from, to, DType::f32, each, 1, stream); });
+    in_group([&] { gather_in_node(scratch.data(), each, stream); });
   }
 }
 

@@ -56,6 +56,9 @@ class NcclMessages final : public DeviceMessages {
 
  private:
   explicit NcclMessages(ncclComm_t comm);
+  // Runs `body` between begin_group() and end_group(), and closes NCCL's group where it fails.
+  template <class Body>
+  void in_group(const Body& body);
   template <class Call>
   void call(Call&& enqueue, const std::string& doing);
   void check(ncclResult_t result, const std::string& doing) const;

@@ -278,6 +278,8 @@ TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
     }
   }
   EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{4, 0, 0, 5}));
+  // The longest chunk fits into a slot.
+  EXPECT_EQ(count({.world = 2, .bytes = 33 * kMiB, .in_windows = true}).counts, (Counts{3, 0, 0, 5}));
   EXPECT_EQ(count({.world = 8, .bytes = kMiB, .weighted = true, .in_windows = true}).counts, (Counts{8, 2, 21, 12}));
 }
 

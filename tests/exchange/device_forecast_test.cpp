@@ -160,7 +160,7 @@ TEST(DeviceForecast, TheExecutorIsSlowerThanThatTableByTheLaunchesThatItHasMore)
       EXPECT_GT(us(one.seconds), row.us);
       EXPECT_LT(us(one.seconds), row.us + (row.mib < 10 ? 4 : 12));
     } else {
-      EXPECT_NEAR(us(one.seconds), row.us, 0.05 * row.us);
+      EXPECT_NEAR(us(one.seconds), row.us, 0.06 * row.us);  // fewer lanes overlap less
     }
     EXPECT_NEAR(us(one.nccl_seconds), row.nccl_us, 0.6);
   }

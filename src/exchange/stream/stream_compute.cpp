@@ -333,7 +333,8 @@ void StreamLane::copy(const Instruction& instruction) {
     zeros(chunk, to, task_.dtype);
     return;
   }
-  if (!folds && (!task_.call.weighted || mean)) {  // one rank's weighted mean is its input
+  const bool is_input = task_.call.weighted ? mean : own_factor() == 1 && device_factor() == nullptr;
+  if (!folds && is_input) {  // one rank's weighted mean is its input
     if (from != to) {
       backend_.copy(to, from, chunk.count * element_bytes(task_.dtype));
     }
@@ -343,8 +344,8 @@ void StreamLane::copy(const Instruction& instruction) {
   if (from == nullptr) {
     zeros(chunk, values, working());
   } else {
-    backend_.convert(from, task_.dtype, values, working(), chunk.count, share ? 1.0 : own_factor(), nullptr, 1.0,
-                     nullptr);
+    backend_.convert(from, task_.dtype, values, working(), chunk.count, share ? 1.0 : own_factor(), task_.device_factor,
+                     1.0, nullptr);
   }
   if (folds) {
     fold(task_.local_residual, chunk, share ? 1 / total : 1.0, nullptr, values, working());

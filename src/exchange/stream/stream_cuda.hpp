@@ -103,6 +103,9 @@ class CudaBackend final : public StreamBackend {
   void gather_in_node(void* all, std::uint64_t bytes) override;
   void end_group() override { messages_.end_group(); }
 
+  /// The policy's bound on blocks of a kernel; 0: none.
+  [[nodiscard]] std::uint32_t most_blocks() const noexcept { return most_blocks_; }
+
  private:
   [[nodiscard]] kernels::KernelQueue kernel_queue() const noexcept { return {compute_.get(), most_blocks_}; }
 

@@ -21,14 +21,19 @@ std::string CudaDevice::open_windows(const memory::AllGather& all_gather, std::c
     return "windows are for 2 to " + std::to_string(kernels::kMostWindowRanks) + " ranks";
   }
   kernels::load_window_kernels();
+  // It is taken before any kernel of a rank waits for another one: CUDA may wait for such kernels.
+  auto* words = new (pinned_->acquire(sizeof(kernels::WindowWords))) kernels::WindowWords;
   const memory::DevicePlace own = memory::device_place(device_);
   const std::vector<std::string> places = all_gather(own.text());
   if (!std::all_of(places.begin(), places.end(), [&](const std::string& text) { return text.starts_with(own.host); })) {
     return "not all ranks are on one host";
   }
   const auto sharing = static_cast<std::uint32_t>(std::count(places.begin(), places.end(), own.text()));
-  const std::vector<std::string> fitting =
-      all_gather(std::to_string(window_blocks(kernels::resident_window_blocks(), sharing)));
+  std::uint32_t fits = window_blocks(kernels::resident_window_blocks(), sharing);
+  if (const std::uint32_t bound = backend_->most_blocks(); bound != 0) {
+    fits = std::min(fits, bound);
+  }
+  const std::vector<std::string> fitting = all_gather(std::to_string(fits));
   std::uint32_t blocks = kernels::kMostWindowBlocks;
   for (const std::string& text : fitting) {
     blocks = std::min(blocks, static_cast<std::uint32_t>(std::stoul(text)));
@@ -45,7 +50,6 @@ std::string CudaDevice::open_windows(const memory::AllGather& all_gather, std::c
   if (windows == nullptr) {
     return why;
   }
-  auto* words = new (pinned_->acquire(sizeof(kernels::WindowWords))) kernels::WindowWords;
   auto calls = std::make_unique<WindowCalls>(std::move(windows), shape, *words, timeout);
   const std::vector<std::string> verdicts = all_gather(test_windows(*calls, timeout) ? "good" : "bad");
   const auto bad = std::find(verdicts.begin(), verdicts.end(), "bad");

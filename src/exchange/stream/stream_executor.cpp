@@ -12,8 +12,6 @@ namespace gradwire::exchange {
 namespace {
 
 constexpr std::size_t kTotals = 3;  // the numbers that sum_weights() writes
-// A sixteenth more than the codes of 4 Mi elements by int8, for their scales and the header.
-constexpr std::uint64_t kMostChunkBytes = (4ULL << 20) / 16 * 17;
 constexpr std::uint64_t kLeastChunkBytes = 256ULL << 10;
 constexpr std::uint64_t kLaneBytes = 32 * kMostChunkBytes;  // one chunk of every rank
 
@@ -144,7 +142,12 @@ void StreamExecutor::start_in_windows(StreamExecution& execution) {
     backend_.all_reduce_windows(windows_->job(lane, task));
     for (const Instruction& instruction : lane.instructions) {
       if (instruction.opcode == Opcode::send) {
-        statistics.bytes_sent += task.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
+        const std::uint64_t bytes = task.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
+        if (task.tiers != nullptr) {
+          task.tiers->count_sent(statistics, bytes, backend_.rank(), instruction.peer);
+        } else {
+          statistics.bytes_sent += bytes;
+        }
         ++statistics.frames_sent;
         statistics.bytes_uncompressed +=
             execution.schedule_.dense_bytes(instruction.chunk.count * element_bytes(task.dtype));

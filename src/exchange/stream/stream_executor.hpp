@@ -69,6 +69,9 @@ struct StreamTask {
   std::string name;                              // for messages: "bucket 3 (rule 2)"
 };
 
+/// The longest chunk of devices: a sixteenth more than the codes of 4 Mi elements by int8, for their scales and the
+/// header.
+inline constexpr std::uint64_t kMostChunkBytes = (4ULL << 20) / 16 * 17;
 /// The chunks of devices, unless the caller asked for a size. A shard is one chunk of up to 4.25 MiB, so that a call
 /// is one lane as long as the frames of all ranks have at most 136 MiB together: a lane costs launches and a group at
 /// either end, and 4 MiB take several times as long on a wire. In worlds beyond 32 ranks chunks are smaller, but at
@@ -126,6 +129,7 @@ class StreamExecutor {
 
   /// Calls that `windows` takes are made by it from now on. It must outlive this; null: none are.
   void use_windows(const WindowCalls* windows) noexcept { windows_ = windows; }
+  [[nodiscard]] const WindowCalls* windows() const noexcept { return windows_; }
 
   /// Enqueues a collective without its last rounds, which share groups with the first rounds of the next collective.
   std::shared_ptr<const StreamExecution> start(Schedule schedule, StreamTask task);

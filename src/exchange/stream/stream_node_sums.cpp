@@ -11,7 +11,8 @@ void StreamLane::node_load(const Instruction& instruction) {
   const Elements all(instruction.chunk);
   const bool folds = touches(task_.local_residual, all) || touches(task_.owner_residual, all);
   SlotState& slot = slots_[instruction.slot];
-  if (sum_dtype() == task_.dtype && task_.input.data != nullptr && !folds && own_factor() == 1 && share() == nullptr) {
+  if (sum_dtype() == task_.dtype && task_.input.data != nullptr && !folds && own_factor() == 1 &&
+      device_factor() == nullptr) {
     slot.memory = static_cast<std::byte*>(const_cast<void*>(input(all)));  // NOLINT: it is only read
     slot.bytes = slot_bytes(instruction);
     slot.borrowed = true;
@@ -33,12 +34,13 @@ void StreamLane::sum_in_node(const Instruction& instruction, std::uint64_t group
   count_sent(sent * element_bytes(summed_as_), sent, backend_.rank());
 }
 
-// Residuals are added in f32 at least, and values in units of a scale are f32.
+// Residuals are added in f32 at least, values in units of a scale are f32, and codecs of f64 read f64.
 void StreamLane::node_fold(const Instruction& instruction) {
   const ResidualSites& keeps = task_.call.residuals.keeps;
   const Elements part(instruction.chunk);
   const bool folds = task_.node_residual != nullptr && !(keeps.intra && keeps.owner);
-  if (!folds && !task_.call.preconditioned) {
+  const bool widens = working() == DType::f64 && summed_as_ != DType::f64;
+  if (!folds && !task_.call.preconditioned && !widens) {
     return;
   }
   SlotState& sum = slots_[instruction.slot];

@@ -111,7 +111,7 @@ void WindowCalls::abort() const noexcept { std::atomic_ref(places_.words->abort)
 
 void WindowCalls::check() const {
   const std::uint32_t missing = read(places_.words->missing);
-  if (missing == 0) {
+  if (missing == 0 || read(places_.words->abort) != 0) {  // who aborts has the reason
     return;
   }
   const std::uint32_t rank = missing - 1;

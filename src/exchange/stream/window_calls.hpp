@@ -12,8 +12,9 @@
 
 namespace gradwire::exchange {
 
-/// What a rank sends another one in a lane at most: chunks as stream_chunks() cuts them, and the padding of tiles.
-inline constexpr std::uint32_t kWindowSlotBytes = (4U << 20) + (64U << 10);
+/// What a rank sends another one in a lane at most, with chunks as stream_chunks() cuts them.
+inline constexpr std::uint32_t kWindowSlotBytes = kMostChunkBytes;
+static_assert(kWindowSlotBytes % 16 == 0);
 
 /// The number of blocks of a rank's kernels, so that those of all ranks of a device are resident at once. `resident`:
 /// how many the device can run; 0: they do not fit.

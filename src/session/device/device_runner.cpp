@@ -116,7 +116,9 @@ void DeviceRunner::join_nodes(const plan::Plan& plan) {
 void DeviceRunner::open_windows() {
   tried_windows_ = true;
   std::string why;
-  if (device_->windows() == nullptr) {
+  if (held_.remembers()) {  // kernels may write to the memory of a process that has ended
+    why = "ranks of this session may end while others go on";
+  } else if (device_->windows() == nullptr) {
     why = device_->open_windows(
         [this](const std::string& mine) { return peers_->all_gather(mine, "the opening of windows"); },
         options_.timeout);

@@ -39,6 +39,7 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
   }
   exchange::reserve_memory_of(device_->arena(), info().rank, info().world_size, [&](exchange::NullBackend& backend) {
     exchange::StreamExecutor executor(backend);
+    executor.use_windows(pipeline_.executor().windows());
     std::deque<DeviceFlight> flights;
     const auto close_enqueued = [&] {
       for (; !flights.empty() && flights.front().execution->enqueued(); flights.pop_front()) {
