@@ -29,8 +29,7 @@ constexpr std::size_t kRandomDigits = 16;
 constexpr std::chrono::minutes kUnfinishedReport{1};  // an older unfinished report is not of a living process
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what, int reason) {
-  throw Error(ErrorCode::invalid_argument,
-              path.string() + ": " + what + " (" + text::reason_of(reason) + ")");
+  throw Error(ErrorCode::invalid_argument, path.string() + ": " + what + " (" + text::reason_of(reason) + ")");
 }
 
 // NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() has variable arguments
@@ -71,8 +70,7 @@ bool has_no_sync(int reason, bool directory) noexcept {
 void warn_without_sync(const std::filesystem::path& path, int reason) {
   static std::atomic<bool> warned{false};
   if (!warned.exchange(true)) {
-    log(LogLevel::warning, path.string() + " cannot be brought to the disk here (" +
-                               text::reason_of(reason) +
+    log(LogLevel::warning, path.string() + " cannot be brought to the disk here (" + text::reason_of(reason) +
                                "): what is saved there is whole, but may be gone after a failure of the whole machine. "
                                "Told once");
   }

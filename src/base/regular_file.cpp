@@ -19,7 +19,8 @@ RegularFile::RegularFile(const std::filesystem::path& file, std::string_view wha
   const int number = errno;
   constexpr const char* kOther = "it is a pipe, a socket or a device; name a regular file";
   if (descriptor_ < 0) {
-    fail(number == ENXIO ? kOther : "cannot be read (" + text::reason_of(number) + "); check the path and its permissions");
+    fail(number == ENXIO ? kOther
+                         : "cannot be read (" + text::reason_of(number) + "); check the path and its permissions");
   }
   struct stat status {};
   const bool known = ::fstat(descriptor_, &status) == 0;

@@ -29,7 +29,7 @@ struct PlanCommandOptions {
   std::optional<std::string> compute = std::nullopt;  // with it: how long a step computes
   std::optional<std::string> gpu = std::nullopt;      // GPUs and their links, instead of the links below
   std::vector<std::string> buckets{"1MiB", "4MiB", "25MiB", "256MiB"};  // with it: sizes, where there is no model
-  std::string link = "10Gbit/s";                      // a node's link, each way
+  std::string link = "10Gbit/s";                                        // a node's link, each way
   std::string latency = "30us";
   std::vector<int> ranks{8, 64, 512, 4096};
   int nodes_of = 1;                    // number of ranks that share a node's link

@@ -69,8 +69,8 @@ class OutputWatch {
     std::array<int, 2> ends{};
     before_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     if (before_ < 0 || ::pipe2(ends.data(), O_CLOEXEC) != 0) {
-      throw Error(ErrorCode::unsupported, "doctor: standard output cannot be watched (" +
-                                              text::reason_of(errno) + "); is it closed?");
+      throw Error(ErrorCode::unsupported,
+                  "doctor: standard output cannot be watched (" + text::reason_of(errno) + "); is it closed?");
     }
     from_ = ends[0];
     ::dup2(ends[1], STDOUT_FILENO);

@@ -42,8 +42,8 @@ Steps steps_to_take(const RatioOptions& options, const Gradients& gradients) {
   return {options.steps.value_or(recorded), false};
 }
 
-// Returns how a bucket travels after any warm-up. Under `auto`, which chooses while a job runs, it is the last level that
-// the policy allows, which has the largest error.
+// Returns how a bucket travels after any warm-up. Under `auto`, which chooses while a job runs, it is the last level
+// that the policy allows, which has the largest error.
 const policy::Stage& last_stage(const plan::Bucket& bucket) {
   return bucket.levels.empty() ? bucket.stages.back() : bucket.levels.back().stage;
 }

@@ -75,8 +75,7 @@ TemporaryFolder::TemporaryFolder() {
   std::string name = (parent / (std::string(kBegin) + std::string(kRandom, 'X'))).string();
   if (::mkdtemp(name.data()) == nullptr) {
     throw Error(ErrorCode::invalid_argument,
-                "no temporary folder can be made in " + parent.string() + " (" +
-                    text::reason_of(errno) +
+                "no temporary folder can be made in " + parent.string() + " (" + text::reason_of(errno) +
                     "); set TMPDIR to a folder that can be written, or name a report by --report");
   }
   path_ = name;

@@ -75,8 +75,7 @@ void check_recording_folder(const fs::path& folder) {
     there = there.parent_path();
   }
   if (::access(there.c_str(), W_OK) != 0) {
-    refuse_recording(folder,
-                     text::reason_of(errno) + "; name a directory below a folder that can be written");
+    refuse_recording(folder, text::reason_of(errno) + "; name a directory below a folder that can be written");
   }
 }
 

@@ -43,8 +43,7 @@ bool write_all(int descriptor, std::string_view text) noexcept {
 }
 
 void fail_at(const std::filesystem::path& file, const std::string& what, int number) {
-  throw Error(ErrorCode::invalid_argument,
-              "cannot " + what + " " + file.string() + ": " + text::reason_of(number));
+  throw Error(ErrorCode::invalid_argument, "cannot " + what + " " + file.string() + ": " + text::reason_of(number));
 }
 
 void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text,

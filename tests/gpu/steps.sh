@@ -1,4 +1,6 @@
+#!/usr/bin/env bash
 # What tests/gpu/check and collective share: they source it after they set here, out, budget and program.
+# shellcheck disable=SC2034,SC2154 # variables are shared with those scripts
 
 say() { printf '==> [%3d s] %s\n' "$SECONDS" "$*"; }
 

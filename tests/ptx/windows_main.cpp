@@ -1,5 +1,5 @@
-// ptx_windows compares the all-reduce by one kernel inside a node, interpreted, with the separate kernels, byte for byte.
-// Ranks are streams of this process, whose grids run in turn and wait for each other.
+// ptx_windows compares the all-reduce by one kernel inside a node, interpreted, with the separate kernels, byte for
+// byte. Ranks are streams of this process, whose grids run in turn and wait for each other.
 #include "kernels/device/operations.hpp"
 #include "tests/gpu/device_cuda.hpp"
 #include "tests/gpu/windows_node.hpp"
@@ -51,7 +51,9 @@ int main(int argc, char** argv) {
         for (const std::uint32_t count : {1U, 4096U * ranks - 5, 7 * 4096U + 3}) {
           ++at;
           compare(check,
-                  {{CodecSpec::parse(spec), at % 3 == 0 ? DType::bf16 : DType::f32}, count, at % 2 == 0,
+                  {{CodecSpec::parse(spec), at % 3 == 0 ? DType::bf16 : DType::f32},
+                   count,
+                   at % 2 == 0,
                    at % 4 < 2 ? Kind::plain : Kind::special},
                   ranks);
         }

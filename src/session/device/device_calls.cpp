@@ -92,9 +92,9 @@ DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecut
                                   .reduction = reduction_,
                                   .weight = step.weight,
                                   .bucket = bucket.id,
-                                  .local_residual = opened.residuals.local,
-                                  .owner_residual = opened.residuals.owner,
-                                  .node_residual = opened.residuals.node.data,
+                                  .local_residual = opened.residuals.ranges.local,
+                                  .owner_residual = opened.residuals.ranges.owner,
+                                  .node_residual = opened.residuals.ranges.node.data,
                                   .powers = reinterpret_cast<const std::uint8_t*>(flight.powers),
                                   .name = "bucket " + std::to_string(bucket.id) + " (" +
                                           plan.groups[bucket.group].name + ") of step " + std::to_string(step.step)}));

@@ -16,8 +16,8 @@ void require_no_capture(exchange::StreamDevice& device, const char* call);
 class DeviceHeld final : public HeldByRunner, public StepUndo {
  public:
   /// `device` must outlive this.
-  DeviceHeld(exchange::StreamDevice& device, const RunnerInfo& info, std::chrono::milliseconds timeout)
-      : device_(device), timeout_(timeout), residuals_(device, info.rank, info.world_size) {}
+  DeviceHeld(exchange::StreamDevice& device, std::chrono::milliseconds timeout)
+      : device_(device), timeout_(timeout), residuals_(device) {}
 
   [[nodiscard]] DeviceResiduals& residuals() noexcept { return residuals_; }
   /// Whether a step may be undone, so that its changes are remembered.

@@ -55,11 +55,11 @@ void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
     }
   };
   // A device whose steps can be undone has no library that sums inside nodes.
-  copy(before.local);
+  copy(before.ranges.local);
   try {
-    copy(before.owner);
+    copy(before.ranges.owner);
   } catch (...) {
-    drop(backend, before.local);
+    drop(backend, before.ranges.local);
     throw;
   }
   before_.emplace(bucket, before);
@@ -67,8 +67,8 @@ void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
 
 void DeviceResiduals::commit() {
   for (auto& [bucket, before] : before_) {
-    drop(device_.backend(), before.local);
-    drop(device_.backend(), before.owner);
+    drop(device_.backend(), before.ranges.local);
+    drop(device_.backend(), before.ranges.owner);
   }
   before_.clear();
 }
@@ -76,8 +76,8 @@ void DeviceResiduals::commit() {
 void DeviceResiduals::undo() {
   for (auto& [bucket, before] : before_) {
     OfBucket& now = of_bucket(bucket);
-    drop(device_.backend(), now.local);
-    drop(device_.backend(), now.owner);
+    drop(device_.backend(), now.ranges.local);
+    drop(device_.backend(), now.ranges.owner);
     now = before;
   }
   before_.clear();
@@ -109,14 +109,14 @@ DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const exchange
     }
     device_.zero(range.data, range.count * sizeof(float));
   };
-  make(now.local, call.local.first, call.local.count);
-  make(now.owner, call.owned.first, call.owned.count);
+  make(now.ranges.local, call.local.first, call.local.count);
+  make(now.ranges.owner, call.owned.first, call.owned.count);
   if (!call.parts.empty()) {
-    make(now.node, 0, exchange::elements_of(call.parts));
+    make(now.ranges.node, 0, exchange::elements_of(call.parts));
     now.parts = call.parts;
   }
   now.held = true;
-  return {call, now.local, now.owner, now.node};
+  return {call, now.ranges};
 }
 
 void DeviceResiduals::drop(exchange::StreamBackend& backend, DeviceRange<float>& range) const {
@@ -133,25 +133,25 @@ void DeviceResiduals::end(exchange::StreamBackend& backend, std::uint32_t bucket
   OfBucket& now = of_bucket(bucket);
   now.moved = false;
   if (!use.call.keeps.any()) {
-    drop(backend, now.local);
-    drop(backend, now.node);
+    drop(backend, now.ranges.local);
+    drop(backend, now.ranges.node);
     now.held = captured_;  // a replay may keep residuals again
   }
   if (!use.call.parts.empty()) {
-    drop(backend, now.local);
+    drop(backend, now.ranges.local);
   }
   if (!use.call.keeps.owner) {
-    drop(backend, now.owner);
-  } else if (!keeps_memory_ && now.owner.count > use.call.owned.count) {
+    drop(backend, now.ranges.owner);
+  } else if (!keeps_memory_ && now.ranges.owner.count > use.call.owned.count) {
     // The range was loaded under another plan and covered the whole bucket; all of it but this rank's own part is zero
     // by now.
     DeviceRange<float> own{nullptr, use.call.owned.first, use.call.owned.count};
     if (own.count > 0) {
       own.data = reinterpret_cast<float*>(backend.acquire(own.count * sizeof(float)));
-      backend.copy(own.data, now.owner.data + (own.first - now.owner.first), own.count * sizeof(float));
+      backend.copy(own.data, now.ranges.owner.data + (own.first - now.ranges.owner.first), own.count * sizeof(float));
     }
-    drop(backend, now.owner);
-    now.owner = own;
+    drop(backend, now.ranges.owner);
+    now.ranges.owner = own;
   }
 }
 
@@ -162,13 +162,13 @@ bool DeviceResiduals::empty() const noexcept {
 std::uint64_t DeviceResiduals::bytes() const noexcept {
   std::uint64_t elements = 0;
   for (const OfBucket& now : buckets_) {
-    elements += now.held ? now.local.count + now.owner.count + now.node.count : 0;
+    elements += now.held ? now.ranges.local.count + now.ranges.owner.count + now.ranges.node.count : 0;
   }
   return elements * sizeof(float);
 }
 
 void DeviceResiduals::scale(const OfBucket& now, double factor) {
-  for (const DeviceRange<float>& range : {now.local, now.owner, now.node}) {
+  for (const DeviceRange<float>& range : {now.ranges.local, now.ranges.owner, now.ranges.node}) {
     if (now.held && range.data != nullptr) {
       device_.backend().convert(range.data, DType::f32, range.data, DType::f32, range.count, factor, nullptr, 1.0,
                                 nullptr);
@@ -210,7 +210,7 @@ void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, con
 // Of each part the elements that this rank owns are those of an owner, the others those of a node's sum.
 void DeviceResiduals::save_parts(const plan::Bucket& bucket, const OfBucket& now, std::chrono::milliseconds timeout,
                                  std::vector<SavedResidual>& saved) {
-  if (now.node.data == nullptr) {
+  if (now.ranges.node.data == nullptr) {
     return;
   }
   std::uint64_t before = 0;
@@ -219,8 +219,8 @@ void DeviceResiduals::save_parts(const plan::Bucket& bucket, const OfBucket& now
     const std::uint64_t own_end = part.owned.first + part.owned.count;
     const auto piece = [&](EncodeSite site, std::uint64_t first, std::uint64_t past) {
       if (first < past) {
-        save_site(bucket, site, {now.node.data + before + (first - part.summed.first), first, past - first}, timeout,
-                  saved);
+        save_site(bucket, site, {now.ranges.node.data + before + (first - part.summed.first), first, past - first},
+                  timeout, saved);
       }
     };
     piece(EncodeSite::intra, part.summed.first, part.owned.first);
@@ -234,8 +234,8 @@ std::vector<SavedResidual> DeviceResiduals::save(const plan::Plan& plan, std::ch
   std::vector<SavedResidual> saved;
   for (const plan::Bucket& bucket : plan.buckets) {
     if (bucket.id < buckets_.size() && buckets_[bucket.id].held) {
-      save_site(bucket, EncodeSite::local, buckets_[bucket.id].local, timeout, saved);
-      save_site(bucket, EncodeSite::owner, buckets_[bucket.id].owner, timeout, saved);
+      save_site(bucket, EncodeSite::local, buckets_[bucket.id].ranges.local, timeout, saved);
+      save_site(bucket, EncodeSite::owner, buckets_[bucket.id].ranges.owner, timeout, saved);
       save_parts(bucket, buckets_[bucket.id], timeout, saved);
     }
   }
@@ -256,8 +256,9 @@ bool DeviceResiduals::take_parts(const plan::Bucket& bucket, const plan::Plan& p
   if (!plan.options.node_sums || bucket.algorithm != Algorithm::hierarchical) {
     return false;
   }
-  now.parts = exchange::parts_of(bucket.count, exchange::stream_chunks(world_size_, plan.chunk_bytes),
-                                 {rank_, world_size_, plan.tiers});
+  now.parts =
+      exchange::parts_of(bucket.count, exchange::stream_chunks(device_.backend().world_size(), plan.chunk_bytes),
+                         {device_.backend().rank(), device_.backend().world_size(), plan.tiers});
   std::vector<float> node;
   for (const exchange::ResidualUse::Part& part : now.parts) {
     for (std::uint64_t i = part.summed.first; i < part.summed.first + part.summed.count; ++i) {
@@ -266,15 +267,15 @@ bool DeviceResiduals::take_parts(const plan::Bucket& bucket, const plan::Plan& p
     }
   }
   if (now.held && !node.empty()) {
-    upload(now.node, node, 0);
+    upload(now.ranges.node, node, 0);
   }
   return true;
 }
 
 void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan) {
-  const auto shards = shards_of(plan, bucket, world_size_);
-  const std::uint64_t owned_first = shards.shard_first(rank_);
-  const std::uint64_t owned_end = owned_first + shards.shard_count(rank_);
+  const auto shards = shards_of(plan, bucket, device_.backend().world_size());
+  const std::uint64_t owned_first = shards.shard_first(device_.backend().rank());
+  const std::uint64_t owned_end = owned_first + shards.shard_count(device_.backend().rank());
   std::vector<float> local(bucket.count);
   std::vector<float> owner(bucket.count);
   std::vector<float> summed(bucket.count);
@@ -316,15 +317,15 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
   }
   std::transform(local.begin(), local.end(), summed.begin(), local.begin(), std::plus<>());
   if (any_local) {
-    upload(now.local, local, 0);
+    upload(now.ranges.local, local, 0);
   }
   if (any_owner && all_owned) {
-    upload(now.owner,
+    upload(now.ranges.owner,
            {owner.begin() + static_cast<std::ptrdiff_t>(owned_first),
             owner.begin() + static_cast<std::ptrdiff_t>(owned_end)},
            owned_first);
   } else if (any_owner) {
-    upload(now.owner, owner, 0);
+    upload(now.ranges.owner, owner, 0);
   }
 }
 
@@ -334,9 +335,9 @@ void DeviceResiduals::load(ResidualStore residuals, const plan::Plan& plan) {
                 "load: memory was reserved, and a captured step may use its residuals; load before reserve()");
   }
   for (OfBucket& now : buckets_) {
-    drop(device_.backend(), now.local);
-    drop(device_.backend(), now.owner);
-    drop(device_.backend(), now.node);
+    drop(device_.backend(), now.ranges.local);
+    drop(device_.backend(), now.ranges.owner);
+    drop(device_.backend(), now.ranges.node);
     now = {};
   }
   for (const plan::Bucket& bucket : plan.buckets) {

@@ -18,15 +18,17 @@ namespace gradwire::session {
 
 class DeviceResiduals {
  public:
-  DeviceResiduals(exchange::StreamDevice& device, int rank, int world_size)
-      : device_(device), rank_(rank), world_size_(world_size) {}
+  explicit DeviceResiduals(exchange::StreamDevice& device) : device_(device) {}
 
-  /// How one call uses the residuals of a bucket.
-  struct Use {
-    exchange::ResidualUse call = {};
+  struct Ranges {
     exchange::DeviceRange<float> local = {};
     exchange::DeviceRange<float> owner = {};
     exchange::DeviceRange<float> node = {};  // see StreamTask::node_residual
+  };
+  /// How one call uses the residuals of a bucket.
+  struct Use {
+    exchange::ResidualUse call = {};
+    Ranges ranges = {};
   };
 
   /// Returns which residuals of a bucket any rank may hold.
@@ -59,10 +61,8 @@ class DeviceResiduals {
   struct OfBucket {
     bool held = false;   // the same on every rank
     bool moved = false;  // owner residuals may belong to elements of other ranks
-    exchange::DeviceRange<float> local = {};
-    exchange::DeviceRange<float> owner = {};
-    exchange::DeviceRange<float> node = {};  // of `parts`, one behind the other
-    std::vector<exchange::ResidualUse::Part> parts = {};
+    Ranges ranges = {};
+    std::vector<exchange::ResidualUse::Part> parts = {};  // where ranges.node holds them, one behind the other
   };
   void scale(const OfBucket& now, double factor);
   OfBucket& of_bucket(std::uint32_t bucket);
@@ -78,8 +78,6 @@ class DeviceResiduals {
   void upload(exchange::DeviceRange<float>& range, const std::vector<float>& values, std::uint64_t first);
 
   exchange::StreamDevice& device_;
-  int rank_;
-  int world_size_;
   std::vector<OfBucket> buckets_;                  // by bucket
   std::map<std::uint32_t, OfBucket> before_ = {};  // buckets that the step has changed, as they were before it
   bool remembers_ = false;

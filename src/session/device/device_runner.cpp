@@ -39,8 +39,8 @@ DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::
                                              .world_size = device->backend().world_size()})}),
       device_(std::move(device)),
       options_(with_checked_timeout(options, "Session")),
-      peers_(std::move(peers)),
-      held_(*device_, info(), options_.timeout),
+      node_(*device_, std::move(peers), options_.timeout),
+      held_(*device_, options_.timeout),
       marks_(*device_, info().rank),
       pipeline_(*device_, held_.residuals(), marks_, statistics_) {
   if (options.measure_error) {
@@ -49,9 +49,6 @@ DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::
   }
   if (options.checksum.value_or(false)) {
     throw Error(ErrorCode::unsupported, "checksum: frames made on a device carry none; leave the option out");
-  }
-  if (peers_ == nullptr) {
-    peers_ = std::make_unique<exchange::DevicePeers>(*device_, options_.timeout);
   }
   const CurrentDevice current(*device_);
   device_->load_kernels();
@@ -94,39 +91,12 @@ std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weight
   const std::string text = agreement_text(plan, weighted, step, !held_.residuals().empty(), parts) +
                            chunks_text(exchange::stream_chunks(info().world_size, plan.chunk_bytes)) +
                            (in_windows ? "GRADWIRE_NODE_KERNEL: 1\n" : "");
-  std::vector<std::string> texts = agree_on_plan(*peers_, text, beside);
-  join_nodes(plan);
-  if (in_windows && !tried_windows_) {
-    open_windows();
+  std::vector<std::string> texts = agree_on_plan(peers(), text, beside);
+  node_.join(plan);
+  if (in_windows) {
+    node_.open_windows(pipeline_.executor(), held_.remembers());
   }
   return texts;
-}
-
-// All ranks have the same plan by now.
-void DeviceRunner::join_nodes(const plan::Plan& plan) {
-  const bool wanted = std::any_of(plan.buckets.begin(), plan.buckets.end(), [](const plan::Bucket& bucket) {
-    return bucket.algorithm == Algorithm::hierarchical;
-  });
-  if (wanted && nodes_ != plan.tiers->text()) {
-    device_->set_nodes(*plan.tiers);
-    nodes_ = plan.tiers->text();
-  }
-}
-
-void DeviceRunner::open_windows() {
-  tried_windows_ = true;
-  std::string why;
-  if (held_.remembers()) {  // kernels may write to the memory of a process that has ended
-    why = "ranks of this session may end while others go on";
-  } else if (device_->windows() == nullptr) {
-    why = device_->open_windows(
-        [this](const std::string& mine) { return peers_->all_gather(mine, "the opening of windows"); },
-        options_.timeout);
-  }
-  pipeline_.executor().use_windows(device_->windows());
-  if (!why.empty() && info().rank == 0) {
-    log(LogLevel::warning, "GRADWIRE_NODE_KERNEL=1 has no effect, and sums are made as without it: " + why);
-  }
 }
 
 void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,

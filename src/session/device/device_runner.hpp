@@ -17,6 +17,7 @@
 #include "session/device/device_held.hpp"
 #include "session/device/device_marks.hpp"
 #include "session/device/device_memory_watch.hpp"
+#include "session/device/device_node.hpp"
 #include "session/device/device_pipeline.hpp"
 #include "session/runner/group_statistics.hpp"
 #include "session/runner/runner.hpp"
@@ -49,7 +50,7 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
   void fail(const Error& error) noexcept override { device_->abort(error); }
-  [[nodiscard]] exchange::Peers& peers() noexcept override { return *peers_; }
+  [[nodiscard]] exchange::Peers& peers() noexcept override { return node_.peers(); }
   [[nodiscard]] HeldByRunner& held() noexcept override { return held_; }
   [[nodiscard]] DeviceSteps* device() noexcept override { return this; }
   [[nodiscard]] StepUndo* undo() noexcept override { return &held_; }
@@ -65,14 +66,11 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   void set_step(std::uint64_t step) override;
   [[nodiscard]] DeviceMemory memory() const override { return memory_.latest(); }
 
-  void open_windows();
   [[nodiscard]] bool any_nonfinite(std::span<const TensorMemory> memory);
-  // Lets the device join the nodes of a plan that needs them.
-  void join_nodes(const plan::Plan& plan);
 
   std::shared_ptr<exchange::StreamDevice> device_;
   SessionOptions options_;
-  std::unique_ptr<exchange::Peers> peers_;
+  DeviceNode node_;
   DeviceHeld held_;
   DeviceMarks marks_;
   GroupStatistics statistics_;
@@ -82,9 +80,7 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   kernels::DeviceStatus* probe_status_ = nullptr;  // for searches for NaN; in device memory
   std::uint32_t nonfinite_steps_ = 0;              // the device's count, as last seen
   bool captured_ = false;                          // a step was captured, and may be replayed
-  std::string nodes_ = {};                         // those that the device has joined, as Tiers::text()
-  bool tried_windows_ = false;
-  bool followed_ = false;  // follow_caller() was called since the step began
+  bool followed_ = false;                          // follow_caller() was called since the step began
   std::vector<Ended> started_;
   DeviceMemoryWatch memory_;
 };

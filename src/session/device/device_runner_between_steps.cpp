@@ -104,7 +104,7 @@ bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
 std::vector<int> DeviceRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
   const CurrentDevice current(*device_);
   marks_.begin_step(step);
-  return agree_on_nonfinite(*peers_, any_nonfinite(memory), scale, step);
+  return agree_on_nonfinite(peers(), any_nonfinite(memory), scale, step);
 }
 
 std::shared_ptr<std::byte> DeviceRunner::scratch(std::uint64_t bytes) {
@@ -117,7 +117,7 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
   require_no_capture(*device_, "broadcast");
   const CurrentDevice current(*device_);
   device_->follow_caller();
-  agree_on_broadcast(*peers_, values, root);
+  agree_on_broadcast(peers(), values, root);
   for (const View& value : values) {
     const exchange::StreamCall call = exchange::make_stream_call({.collective = exchange::Collective::broadcast,
                                                                   .codec = CodecSpec::exact(),
@@ -143,7 +143,7 @@ void DeviceRunner::compare(std::span<const View> values, std::uint64_t step) {
     }
     hash = plan::hash_of(bytes.data(), bytes.size(), hash);
   }
-  agree_on_results(*peers_, hash, step);
+  agree_on_results(peers(), hash, step);
 }
 
 std::vector<std::uint64_t> DeviceRunner::hashes(std::span<const View> values) {

@@ -139,8 +139,7 @@ void Terminal::show(std::span<const StyledLine> lines) {
     text += "\x1b[" + std::to_string(below) + ";1H\x1b[0J";
   }
   if (!write_to_terminal(text)) {
-    throw Error(ErrorCode::invalid_argument,
-                "top: the terminal cannot be written: " + text::reason_of(errno));
+    throw Error(ErrorCode::invalid_argument, "top: the terminal cannot be written: " + text::reason_of(errno));
   }
 }
 

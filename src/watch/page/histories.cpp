@@ -62,7 +62,8 @@ void add_calls(RankHistory& to, const RankHistory& from) {
     Column& column = to.columns[name];
     column.resize(to.time.size());
     for (std::size_t i = 0; i < column.size(); ++i) {  // both end with the process
-      column[i] += i + 1 < column.size() ? value_at(from.time, added->second, std::max(0.0, to.time[i] + ahead)) : from.last(name);
+      column[i] += i + 1 < column.size() ? value_at(from.time, added->second, std::max(0.0, to.time[i] + ahead))
+                                         : from.last(name);
     }
   }
 }
