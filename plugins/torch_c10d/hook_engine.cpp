@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -95,8 +96,8 @@ class SessionHook final : public HookEngine {
 
   ~SessionHook() override {
     if (home_.is_elsewhere()) {  // a forked child has no thread to join
-      new std::shared_ptr<drop_in::CallQueue>(std::move(queue_));
-      new std::shared_ptr<Session>(std::move(session_));
+      new (std::nothrow) std::shared_ptr<drop_in::CallQueue>(std::move(queue_));
+      new (std::nothrow) std::shared_ptr<Session>(std::move(session_));
     } else {
       close();
     }

@@ -145,7 +145,7 @@ class DeviceReducer {
     DType dtype;
     std::uint64_t count;
     std::string op;
-    friend auto operator<=>(const Kind&, const Kind&) = default;
+    friend auto operator<=>(const Kind&, const Kind&) = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
   };
   // Memory through which the ranks exchange data.
   struct Exchange {

@@ -76,6 +76,7 @@ std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<
 std::vector<std::uint32_t> nodes_by_host(Peers& peers, const std::string& host) {
   const std::vector<std::string> hosts = peers.all_gather(host, "the exchange of hosts");
   std::vector<std::uint32_t> nodes;
+  nodes.reserve(hosts.size());
   for (const std::string& one : hosts) {  // the number of a node is that of its first rank
     nodes.push_back(static_cast<std::uint32_t>(std::find(hosts.begin(), hosts.end(), one) - hosts.begin()));
   }

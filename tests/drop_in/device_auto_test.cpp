@@ -216,7 +216,7 @@ TEST(DeviceAuto, GroupsTakeTheSameWaysOnAllRanks) {
     int groups_with_both = 0;
     for (int i = 0; i < 500; ++i) {
       rank.nccl.log.clear();
-      const std::uint64_t met = static_cast<std::uint64_t>(rank.place.link->port.met);
+      const auto met = static_cast<std::uint64_t>(rank.place.link->port.met);
       const std::vector<DeviceCall> group = {rank.prepare(0), rank.prepare(1)};
       ASSERT_EQ(issue(group, rank.nccl), 0);
       rank.finish(0);

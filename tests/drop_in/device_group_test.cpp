@@ -18,10 +18,11 @@ constexpr std::uint64_t kGroupCount = 20000;
 
 // A rank in two communicators of the same ranks.
 struct Pair {
-  Pair(const Configuration& configuration, std::shared_ptr<Transport> first, std::shared_ptr<Transport> second)
+  Pair(const Configuration& configuration, const std::shared_ptr<Transport>& first,
+       const std::shared_ptr<Transport>& second)
       : process(1 + static_cast<std::uint64_t>(first->rank())),
-        a(configuration, ledger, std::move(first), process),
-        b(configuration, ledger, std::move(second), process) {
+        a(configuration, ledger, first, process),
+        b(configuration, ledger, second, process) {
     nccl.links = {a.link, b.link};
   }
   void agree() {

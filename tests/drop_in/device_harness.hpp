@@ -241,7 +241,7 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
           // The library's sum of equal inputs, for a caller that wants to look at it; what matters is its accesses.
           .library =
               [&library, what, all, &place](const void* from, void* to) {
-                library.log.push_back(from == to ? "library in place" : "library");
+                library.log.emplace_back(from == to ? "library in place" : "library");
                 ++place.link->times.called;
                 const std::uint64_t each = element_bytes(what.dtype);
                 place.link->host.call("the library's call", {{from, all * each, false}, {to, what.count * each, true}},

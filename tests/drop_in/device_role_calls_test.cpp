@@ -335,7 +335,7 @@ TEST(DeviceRoleCalls, CapturedBucketsNeedTheirRole) {
     auto buckets = buffers(4);
     const auto captured = [&] {
       rank.place.link->host.begin_capture();
-      const std::string seen = rank.reduce(buckets[0], {.captured = true});
+      std::string seen = rank.reduce(buckets[0], {.captured = true});
       static_cast<void>(rank.place.link->host.end_capture());
       return seen;
     };

@@ -29,8 +29,9 @@ void HostDevice::sum_in_node(const void* from, void* to, DType dtype, std::uint6
          exchange(messages);
          std::vector<double> sum(count);
          std::vector<double> part(count);
-         for (auto one = all.rbegin(); one != all.rend(); ++one) {
-           run_convert(one->data() + place * each * element_bytes(dtype), dtype, part.data(), DType::f64, count, 1, 1);
+         for (std::size_t left = all.size(); left > 0; --left) {
+           run_convert(all[left - 1].data() + place * each * element_bytes(dtype), dtype, part.data(), DType::f64,
+                       count, 1, 1);
            std::transform(sum.begin(), sum.end(), part.begin(), sum.begin(), std::plus<>());
          }
          run_convert(sum.data(), DType::f64, to, dtype, count, 1, 1);

@@ -55,7 +55,8 @@ class NodeLaneMaker {
   [[nodiscard]] Chunk chunk_of(int node) const { return part_.chunk(static_cast<std::uint64_t>(node)); }
   /// The slot of the result that the rank of this place on a node owns.
   [[nodiscard]] Slot result_of(int node) const {
-    return results_[static_cast<std::size_t>(place_ * tiers_.nodes() + node)];
+    return results_[static_cast<std::size_t>(place_) * static_cast<std::size_t>(tiers_.nodes()) +
+                    static_cast<std::size_t>(node)];
   }
 
   void message(Opcode opcode, Slot slot, int node, Hop hop, Round round, const Chunk& chunk) {

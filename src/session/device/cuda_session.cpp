@@ -39,9 +39,9 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
   const int device = exchange::current_cuda_device();
   policy.deterministic = true;  // dense as two_shot: the transport's own sums cannot use device memory
   const bool direct = transport->capabilities().device_memory && !environment_flag("GRADWIRE_STAGED");
-  return session::make_session(runner_over(std::move(transport), direct ? Path::direct : Path::staged, device, stream,
-                                           share_of(policy), options),
-                               std::move(policy), options);
+  auto runner = runner_over(std::move(transport), direct ? Path::direct : Path::staged, device, stream,
+                            share_of(policy), options);
+  return session::make_session(std::move(runner), std::move(policy), options);
 }
 
 Session make_session(std::shared_ptr<Processes> processes, cudaStream_t stream, Policy policy, SessionOptions options) {
