@@ -1,7 +1,6 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -9,11 +8,11 @@
 
 #include "base/units.hpp"
 #include "codec/codec.hpp"
-#include "exchange/collectives.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
 #include "gradwire/error.hpp"
 #include "plan/plan_algorithms.hpp"
+#include "plan/plan_checks.hpp"
 #include "plan/plan_scale.hpp"
 #include "plan/plan_sync.hpp"
 #include "policy/bounds.hpp"
@@ -39,8 +38,7 @@ class Planner {
   }
 
   Plan make() {
-    check_batch();
-    check_measuring();
+    check_policy(policy_);
     compile();
     resolve_tensors();
     make_groups();
@@ -113,153 +111,6 @@ class Planner {
     slots_.resize(matchers_.size() + 2);
   }
 
-  void check_feedback(const TensorPolicy& policy, const std::string& who) {
-    std::vector<policy::Stage> stages = stages_of(policy, plan_, policy_);
-    for (const policy::Level& level : levels_of(policy, plan_, policy_)) {
-      stages.push_back(level.stage);
-    }
-    for (const policy::Stage& stage : stages) {
-      for (const CodecSpec& codec : {stage.codec, stage.second_hop, stage.intra.value_or(stage.codec)}) {
-        if (policy.error_feedback == ErrorFeedback::off && policy::requires_feedback(codec)) {
-          throw Error(ErrorCode::invalid_argument,
-                      "policy " + policy_.source + ", " + who + ": " + codec.to_string() +
-                          " diverges without error feedback; write error_feedback = \"auto\", or another codec");
-        }
-      }
-      if (policy.error_feedback == ErrorFeedback::off && (stage.codec.k != 0 || stage.second_hop.k != 0)) {
-        plan_.warnings.push_back(who + ": " + stage.codec.to_string() +
-                                 " without error feedback loses what it does not keep, for ever; write "
-                                 "error_feedback = \"auto\"");
-      }
-      if (const std::string note = policy::selection_note(stage.codec); !note.empty()) {
-        plan_.notes.push_back(who + ": " + note);
-      }
-    }
-  }
-
-  void check_decay(const TensorPolicy& policy, const std::string& who) {
-    if (const std::string problem = policy::decay_problem(policy.decay); !problem.empty()) {
-      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ", " + who + ": " + problem);
-    }
-    std::vector<policy::Stage> stages = stages_of(policy, plan_, policy_);
-    for (const policy::Level& level : levels_of(policy, plan_, policy_)) {
-      stages.push_back(level.stage);
-    }
-    if (policy.decay != 1 &&
-        std::none_of(stages.begin(), stages.end(), [](const policy::Stage& stage) { return stage.error_feedback; })) {
-      plan_.warnings.push_back(who + ": decay has no effect without error feedback; write error_feedback = \"on\"");
-    }
-  }
-
-  // Checks a policy that was made in code and so has not been checked by the reader.
-  void check_batch() const {
-    if (!policy_.batch) {
-      return;
-    }
-    const Policy::Batch& batch = *policy_.batch;
-    const auto fail = [&](const std::string& what) {
-      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ": " + what);
-    };
-    if (!(batch.target_exposed > 0 && batch.target_exposed < 1)) {
-      fail("target_exposed of the batch is " + format_number(batch.target_exposed, 3) +
-           "; give a share above 0 and below 1");
-    }
-    if (batch.min_accumulation < 1 || batch.min_accumulation > batch.max_accumulation ||
-        batch.max_accumulation > policy::kMaxAccumulation) {
-      fail(policy::contradiction(batch));
-    }
-    if (policy_.deterministic) {
-      fail("[batch] advises by measurement, which deterministic forbids; remove one of the two");
-    }
-  }
-
-  void check_measuring() const {
-    const auto fail = [&](const std::string& what) {
-      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ": " + what);
-    };
-    if (policy_.link && !(policy_.link->bytes_per_second > 0 && std::isfinite(policy_.link->bytes_per_second))) {
-      fail("the link carries " + format_number(policy_.link->bytes_per_second, 3) +
-           " bytes a second; give its bandwidth, or no link, and it is measured");
-    }
-    if (policy_.link && policy_.link->latency.count() < 0) {
-      fail("the latency of the link is below 0");
-    }
-    if (policy_.auto_options.window == 0 || !(policy_.auto_options.gain >= 0) || !(policy_.auto_options.cost >= 0)) {
-      fail("a window of " + std::to_string(policy_.auto_options.window) + " steps, a least gain of " +
-           format_number(policy_.auto_options.gain, 3) + " and a cost of " +
-           format_number(policy_.auto_options.cost, 3) + "; give a window from 1 on, a gain and a cost from 0 on");
-    }
-  }
-
-  void check_automatic(const TensorPolicy& policy, const std::string& who) const {
-    const auto fail = [&](const std::string& what) {
-      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ", " + who + ": " + what);
-    };
-    policy::check_allowed(policy.allow);
-    if (policy_.deterministic) {
-      fail("codec \"auto\" chooses by measurement, which deterministic = true forbids; name a codec");
-    }
-    if (policy.second_hop || !policy.warmup.empty()) {
-      fail("codec \"auto\" goes with no second_hop and no warmup, which belong to one codec; remove them");
-    }
-  }
-
-  // Inside nodes a library sums, in an order of its own.
-  void check_node_sums(const std::string& who) const {
-    const auto fail = [&](const std::string& what) {
-      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ", " + what);
-    };
-    if (policy_.deterministic) {
-      fail(who +
-           ": over NCCL the algorithm hierarchical sums inside nodes in NCCL's order, which deterministic = true " +
-           "forbids; write two_shot");
-    }
-    const CodecSpec intra = policy_.tiers.intra_codec.value_or(CodecSpec::exact());
-    if (intra != CodecSpec::exact() && intra != CodecSpec::parse("bf16")) {
-      fail("[tier.intra]: NCCL sums inside nodes in f32 or bf16, not by " + intra.to_string() +
-           "; write codec = \"exact\" or \"bf16\"");
-    }
-  }
-
-  // The policy that holds in effect: dense sends uncompressed values with any codec.
-  TensorPolicy effective(TensorPolicy policy, const std::string& who) {
-    if (policy.is_auto()) {
-      check_automatic(policy, who);
-    }
-    if (policy.algorithm == Algorithm::hierarchical) {
-      const std::string why = plan_.options.knows_tiers ? plan_.tiers->why_not_hierarchical()
-                                                        : "over device memory there is no such algorithm";
-      if (!why.empty()) {
-        plan_.notes.push_back(who + ": the algorithm hierarchical is two_shot here: " + why);
-        policy.algorithm = Algorithm::two_shot;
-      } else if (plan_.options.node_sums) {
-        check_node_sums(who);
-      }
-    }
-    if (policy.max_error) {
-      throw Error(ErrorCode::unsupported,
-                  "policy " + policy_.source + ", " + who + ": " + std::string(policy::kErrorOfCalls));
-    }
-    check_feedback(typical(policy, plan_), who);
-    check_decay(typical(policy, plan_), who);
-    const CodecSpec exact = CodecSpec::exact();
-    if (policy.algorithm == Algorithm::dense && policy.codec != exact) {
-      plan_.warnings.push_back(who + ": codec " + policy.codec.to_string() +
-                               " has no effect with the algorithm dense, which sends uncompressed");
-      policy.codec = exact;
-    }
-    if (policy.algorithm == Algorithm::dense) {
-      policy.warmup.clear();
-      policy.allow.clear();
-    }
-    if (policy.second_hop && !exchange::encodes_at_owner(typical(policy, plan_).algorithm)) {
-      plan_.warnings.push_back(who + ": second_hop has no effect with the algorithm " +
-                               std::string(to_string(policy.algorithm)) + ", which encodes once");
-      policy.second_hop.reset();
-    }
-    return policy;
-  }
-
   void resolve_tensors() {
     for (const TensorInfo& info : tensors_) {
       TensorPlan tensor;
@@ -308,7 +159,7 @@ class Planner {
         group.policy = policy_.rules[slot].policy;
       }
       check_sync(group, policy_.source, plan_.options.reduction);
-      group.policy = effective(group.policy, group.name);
+      group.policy = effective_policy(group.policy, group.name, plan_, policy_);
       index[slot] = plan_.groups.size();
       plan_.groups.push_back(std::move(group));
     }
