@@ -10,20 +10,11 @@
 #include <thread>
 
 #include "base/mutex.hpp"
+#include "plugins/torch_c10d/tensor_dtype.hpp"
 #include "plugins/torch_c10d/work.hpp"
 
 namespace gradwire::torch_c10d {
 namespace {
-
-std::optional<DType> dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat: return DType::f32;
-    case at::kHalf: return DType::f16;
-    case at::kBFloat16: return DType::bf16;
-    case at::kDouble: return DType::f64;
-    default: return std::nullopt;
-  }
-}
 
 // Gloo of Torch 1.13 has no mean; there a mean is passed on and Gloo gives the error.
 std::optional<Reduction> reduction_of(const c10d::ReduceOp& op) {

@@ -2,20 +2,10 @@
 
 #include <dlfcn.h>
 
+#include "plugins/torch_c10d/own_folder.hpp"
+
 namespace gradwire::torch_c10d {
-namespace {
-
-std::string own_folder() {
-  static const char here = 0;
-  Dl_info info{};
-  if (::dladdr(&here, &info) == 0 || info.dli_fname == nullptr) {
-    return "";
-  }
-  const std::string file = info.dli_fname;
-  return file.substr(0, file.rfind('/') + 1);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::unique_ptr<HookEngine> load_device_hook_engine(const HookOptions& options, const std::string& device) {
   if (!device.starts_with("cuda")) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "plugins/torch_c10d/own_folder.hpp"
+
 namespace {
 
 struct Release {
@@ -48,20 +50,9 @@ bool check_torch() {
   return false;
 }
 
-std::string own_folder() {
-  static const char here = 0;
-  Dl_info info{};
-  if (::dladdr(&here, &info) == 0 || info.dli_fname == nullptr) {
-    return "";
-  }
-  const std::string file = info.dli_fname;
-  const std::size_t slash = file.rfind('/');
-  return slash == std::string::npos ? "" : file.substr(0, slash + 1);
-}
-
 Object load_backend() {
   constexpr const char* kName = "_gradwire_torch";
-  const std::string file = own_folder() + kName + GRADWIRE_TORCH_SUFFIX;
+  const std::string file = gradwire::torch_c10d::own_folder() + kName + GRADWIRE_TORCH_SUFFIX;
   const Object tools(PyImport_ImportModule("importlib.util"));
   const Object spec(tools ? PyObject_CallMethod(tools.get(), "spec_from_file_location", "ss", kName, file.c_str())
                           : nullptr);

@@ -22,6 +22,7 @@
 #include "plugins/torch_c10d/ddp_model.hpp"
 #include "plugins/torch_c10d/device_hook.hpp"
 #include "plugins/torch_c10d/hook_engine.hpp"
+#include "plugins/torch_c10d/tensor_dtype.hpp"
 
 namespace py = pybind11;
 
@@ -97,16 +98,6 @@ std::chrono::milliseconds timeout_of(const std::optional<std::chrono::duration<d
     limit = std::min(limit, std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*bound)));
   }
   return checked_timeout(limit, kName);
-}
-
-std::optional<DType> dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat: return DType::f32;
-    case at::kHalf: return DType::f16;
-    case at::kBFloat16: return DType::bf16;
-    case at::kDouble: return DType::f64;
-    default: return std::nullopt;
-  }
 }
 
 // A future for one bucket, which any thread may complete.

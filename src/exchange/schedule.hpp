@@ -44,8 +44,9 @@ struct Instruction {
   Slot slot = 0;  // lane-local
   int peer = -1;
   Hop hop = Hop::own;
-  // Of a message: the group of its lane with which a device sends it, the same on every rank. What is computed from
-  // messages of one round is sent in a later one. Round -1 comes before all that lanes encode.
+  // The number of the group, within the lane, in which a device sends or receives this message. It is the same on every
+  // rank. Frames that are computed from messages of one round are sent in a later round. Round -1 comes before all
+  // rounds of encoded frames.
   int round = 0;
   codec::EncodeSite site = codec::EncodeSite::none;
   Chunk chunk = {};

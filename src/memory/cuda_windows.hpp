@@ -12,13 +12,13 @@
 
 namespace gradwire::memory {
 
-/// What ranks must know of each other before they open windows.
+/// The place of a rank's device, which the other ranks must know before they open windows.
 struct DevicePlace {
   std::string host;    // equal for processes that see the same devices
   std::string device;  // equal for ranks that share a device
   [[nodiscard]] std::string text() const { return host + "/" + device; }
 };
-/// Of a device of this process. Errors of CUDA.
+/// Returns the place of a device of this process. Throws errors of CUDA.
 [[nodiscard]] DevicePlace device_place(int device);
 
 class CudaPeerWindows final : public PeerWindows {

@@ -2,7 +2,7 @@
 
 #include "tests/gpu/device.hpp"
 
-// Of the PTX interpreter's runtime; null with CUDA's own.
+// Functions of the PTX interpreter's runtime; they are null with CUDA's own runtime.
 extern "C" {
 [[gnu::weak]] void gradwire_ptx_forbid(const void* from, std::size_t bytes);
 [[gnu::weak]] void gradwire_ptx_undefine(const void* from, std::size_t bytes);

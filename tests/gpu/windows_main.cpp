@@ -27,32 +27,6 @@ void run_all(const WindowNode& node, const WindowCall& call, const WindowRanks& 
   synchronize();
 }
 
-void compare(Check& check, const WindowCall& call, std::uint32_t ranks) {
-  const std::string what = call.codec.name() + " x " + std::to_string(call.count) + ", " + std::to_string(ranks) +
-                           " ranks" + (call.feedback ? ", feedback" : "");
-  const WindowNode node(ranks, window_slot_bytes(call.codec, call.count, ranks));
-  const WindowRanks got = make_window_ranks(call, ranks);
-  const WindowRanks wanted = make_window_ranks(call, ranks);
-  const Stream stream;
-  std::vector<Memory> frames;
-  for (int step = 0; step < 2; ++step) {  // the second one has the residuals of the first
-    run_all(node, call, got);
-    run_separately(call, wanted, frames, static_cast<cudaStream_t>(stream.get()));
-    synchronize();
-  }
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    const std::string here = what + ", rank " + std::to_string(rank);
-    check.that(node.words(rank).missing == 0, here + ": a rank was waited for in vain");
-    check.same_elements(call.codec.dtype, read_intact(check, got[rank]->values, here),
-                        read_intact(check, wanted[rank]->values, here), here + ", result");
-    check.same_bytes(read_intact(check, got[rank]->local, here), read_intact(check, wanted[rank]->local, here),
-                     here + ", local residual");
-    check.same_bytes(read_intact(check, got[rank]->owner, here), read_intact(check, wanted[rank]->owner, here),
-                     here + ", owner residual");
-    check.that(got[rank]->words.status().nonfinite == wanted[rank]->words.status().nonfinite, here + ", note of NaN");
-  }
-}
-
 void check_bytes(Check& check) {
   unsigned at = 0;
   for (const std::uint32_t ranks : {2U, 3U, 4U, 8U}) {
@@ -60,8 +34,9 @@ void check_bytes(Check& check) {
       for (const std::uint32_t count : {1U, 4096U * ranks - 5, (1U << 20) + 777}) {
         ++at;
         const DType dtype = at % 3 == 0 ? DType::bf16 : DType::f32;
-        compare(check, {{CodecSpec::parse(spec), dtype}, count, at % 2 == 0, at % 4 < 2 ? Kind::plain : Kind::special},
-                ranks);
+        compare_with_separate(
+            check, {{CodecSpec::parse(spec), dtype}, count, at % 2 == 0, at % 4 < 2 ? Kind::plain : Kind::special},
+            ranks);
       }
     }
   }

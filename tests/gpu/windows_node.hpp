@@ -65,5 +65,7 @@ class WindowNode {
 void enqueue(const WindowNode& node, const WindowCall& call, std::uint32_t rank, const WindowRank& memory);
 /// Enqueues the call of all ranks by the separate kernels on one stream; `frames` holds the frames until they have run.
 void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vector<Memory>& frames, cudaStream_t stream);
+/// Compares two steps of a call by the kernel over windows with the separate kernels, byte for byte.
+void compare_with_separate(Check& check, const WindowCall& call, std::uint32_t ranks);
 
 }  // namespace gradwire::gpu

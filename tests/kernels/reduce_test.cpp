@@ -115,7 +115,7 @@ struct Device {
     job.divisor = s.device_divisor ? 77 : s.divisor;
     job.device_divisor = s.device_divisor ? &divisor : nullptr;
   }
-  // Of another rank than the own one.
+  // Returns the frame of a rank, which must not be the own rank.
   std::byte* frame_of(int rank, const SumCase& s) {
     return frames.data() + pitch * static_cast<std::size_t>(rank - (s.own >= 0 && rank > s.own ? 1 : 0));
   }

@@ -62,14 +62,14 @@ class DeviceTimeline {
  public:
   enum class Queue : std::uint8_t { host, compute, messages, inside };
   enum class Kind : std::uint8_t { kernel, group, event };
-  /// Something that runs in a queue, in seconds from the start; on the host: is enqueued.
+  /// A piece of work in a queue, in seconds from the start. The host's spans are the times in which it enqueues.
   struct Span {
     Queue queue;
     Kind kind;
     double begin;
     double end;
   };
-  /// What has been enqueued.
+  /// The numbers of operations that have been enqueued.
   struct Counts {
     std::uint64_t kernels = 0;
     std::uint64_t groups = 0;
