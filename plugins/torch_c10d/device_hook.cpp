@@ -5,8 +5,6 @@
 #include "plugins/torch_c10d/own_folder.hpp"
 
 namespace gradwire::torch_c10d {
-namespace {}  // namespace
-
 std::unique_ptr<HookEngine> load_device_hook_engine(const HookOptions& options, const std::string& device) {
   if (!device.starts_with("cuda")) {
     throw Error(ErrorCode::unsupported, "gradwire_torch.Hook: the parameters are on " + device +

@@ -139,6 +139,13 @@ class Trainer {
       session.ready(gradient.id);
     }
   }
+  /// Replays a captured step between a backward pass and an optimiser, and waits for the device.
+  void replay(std::uint64_t number, const HostDevice::Work& graph) {
+    backward(number);
+    device->replay(graph);
+    optimise();
+    device->synchronize();
+  }
   /// Enqueues a step on a device that nobody waits for; each gradient is ready as soon as its kernel is enqueued.
   void enqueue_step(std::uint64_t number) {
     for (std::size_t t = gradients.size(); t-- > 0;) {
