@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <string>
-#include <thread>
+#include <utility>
 
 #include "base/awake_time.hpp"
 #include "base/units.hpp"
@@ -16,17 +16,9 @@ using memory::cuda_check;
 
 constexpr std::chrono::seconds kEndTimeout{30};
 
-// Sleeps between two looks at an event, except at first: a short wait ends sooner than a sleep would.
-void pause_after(std::chrono::nanoseconds waited) {
-  if (waited > std::chrono::microseconds(200)) {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-}
-
 }  // namespace
 
-CudaExchange::CudaExchange(CallerMessages& messages, int device) : messages_(messages), device_(device) {
-  const exchange::OnCudaDevice current(device_);
+void CudaExchange::open() {
   void* pinned = nullptr;
   void* words = nullptr;
   cuda_check(cudaHostAlloc(&pinned, 2 * kBytes, cudaHostAllocDefault), "pinning 2 KiB of host memory");
@@ -38,21 +30,24 @@ CudaExchange::CudaExchange(CallerMessages& messages, int device) : messages_(mes
     cuda_check(cudaMemset(words_, 0, kBytes + sizeof(std::uint32_t)), "clearing 1 KiB of device memory");
     cuda_check(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "making an event");
   } catch (...) {
-    cudaFree(words_);
-    cudaFreeHost(mine_);
+    cudaFree(std::exchange(words_, nullptr));
+    cudaFreeHost(std::exchange(mine_, nullptr));
     throw;
   }
 }
 
 CudaExchange::~CudaExchange() {
+  if (copied_ == nullptr) {
+    return;
+  }
   try {
     const exchange::OnCudaDevice current(device_);
     AwakeTime time;
-    while (under_way_ && cudaEventQuery(copied_) == cudaErrorNotReady && time.waited() < kEndTimeout) {
+    while (under_way_ && cudaEventQuery(copied_) == cudaErrorNotReady) {
+      if (time.waited() >= kEndTimeout) {
+        return;
+      }
       pause_after(time.waited());
-    }
-    if (under_way_ && cudaEventQuery(copied_) == cudaErrorNotReady) {
-      return;
     }
     cudaEventDestroy(copied_);
     cudaFree(words_);

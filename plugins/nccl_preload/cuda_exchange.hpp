@@ -9,15 +9,17 @@
 
 namespace gradwire::nccl_preload {
 
-/// All calls but the constructor need the device to be current.
+/// All calls need the device to be current.
 class CudaExchange final : public drop_in::ExchangePort {
  public:
-  /// Takes 1 KiB of the device's memory and 2 KiB of pinned host memory. `messages` must outlive all calls.
-  CudaExchange(CallerMessages& messages, int device);
+  /// `messages` must outlive all calls.
+  CudaExchange(CallerMessages& messages, int device) : messages_(messages), device_(device) {}
   /// Waits for an exchange that is under way. If that does not end, which an abort of the job may cause, it leaks the
   /// memory.
   ~CudaExchange() override;
 
+  /// Takes 1 KiB of the device's memory and 2 KiB of pinned host memory.
+  void open() override;
   void begin(std::span<const std::uint32_t> mine, void* stream) override;
   [[nodiscard]] bool arrived() override;
   void finish(std::span<std::uint32_t> largest, std::chrono::milliseconds timeout) override;

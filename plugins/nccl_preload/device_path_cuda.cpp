@@ -8,14 +8,12 @@
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/driver_events.hpp"
 #include "plugins/nccl_preload/state.hpp"
+#include "session/device/cuda_share.hpp"
 
 namespace gradwire::nccl_preload {
 namespace {
 
-exchange::CudaShare share() {
-  const Policy::Device& device = state().configuration.planner.policy().device;
-  return {.most_blocks = device.blocks.value_or(0), .high_priority = device.high_priority};
-}
+exchange::CudaShare share() { return session::share_of(state().configuration.planner.policy().device); }
 
 class CudaLink final : public drop_in::DeviceLink {
  public:

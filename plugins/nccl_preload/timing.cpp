@@ -4,7 +4,6 @@
 
 #include "base/elapsed.hpp"
 #include "choice/auto_call.hpp"
-#include "plugins/nccl_preload/driver_events.hpp"
 
 namespace gradwire::nccl_preload {
 namespace {
@@ -14,14 +13,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostPending = 64;
 constexpr std::uint64_t kAlwaysTimed = 16;  // calls, so that a short job has times, too
 constexpr double kShare = 5e-3;             // of the run, for timing
-
-void destroy(const CallTimer::Running& running) noexcept {
-  for (CUevent event : {running.begin, running.end}) {
-    if (event != nullptr) {
-      driver_events().destroy(event);
-    }
-  }
-}
 
 drop_in::ObservedClass class_of(const TimedCall& call) {
   return {.function = call.what.function,
@@ -48,12 +39,9 @@ std::optional<CallTimer::Running> CallTimer::begin(const TimedCall& call) noexce
     if (!affordable()) {
       return std::nullopt;
     }
-    Running running{.call = call};
-    if (driver_events().create(&running.begin, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
-        driver_events().create(&running.end, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
-        driver_events().record(running.begin, reinterpret_cast<CUstream>(call.stream)) != CUDA_SUCCESS) {
-      destroy(running);  // this thread has no context, or the stream is of another context
-      return std::nullopt;
+    const Running running{.call = call, .begin = clock_.mark(call.stream)};
+    if (running.begin == 0) {
+      return std::nullopt;  // this thread has no context, or the stream is of another context
     }
     ++timed_;
     cost_seconds_ += seconds_since(start);
@@ -68,8 +56,9 @@ void CallTimer::end(Running running, bool well) noexcept {
     const MutexLock lock(mutex_);
     const Clock::time_point start = Clock::now();
     const CaptureExempt exempt;
-    if (!well || driver_events().record(running.end, reinterpret_cast<CUstream>(running.call.stream)) != CUDA_SUCCESS) {
-      destroy(running);
+    running.end = well ? clock_.mark(running.call.stream) : 0;
+    if (running.end == 0) {
+      clock_.drop(running.begin);
     } else {
       pending_.push_back(std::move(running));
     }
@@ -92,19 +81,14 @@ void CallTimer::collect() noexcept {
 // Calls of different streams end in any order. One that is not ready delays the reading of those behind it, which costs
 // nothing.
 void CallTimer::collect_locked() {
-  while (!pending_.empty()) {
+  while (!pending_.empty() && clock_.reached(pending_.front().end)) {
     const Running& first = pending_.front();
-    const CUresult state = driver_events().query(first.end);
-    if (state == CUDA_ERROR_NOT_READY) {
-      return;
+    if (const auto seconds = clock_.seconds(first.begin, first.end)) {
+      ledger_.add(first.call.what, {.seconds = *seconds});
+      observation_.note(class_of(first.call), first.call.bytes, *seconds);
     }
-    float milliseconds = 0;
-    if (state == CUDA_SUCCESS && driver_events().elapsed(&milliseconds, first.begin, first.end) == CUDA_SUCCESS) {
-      const double seconds = milliseconds / 1e3;
-      ledger_.add(first.call.what, {.seconds = seconds});
-      observation_.note(class_of(first.call), first.call.bytes, seconds);
-    }
-    destroy(first);
+    clock_.drop(first.begin);
+    clock_.drop(first.end);
     pending_.pop_front();
   }
 }

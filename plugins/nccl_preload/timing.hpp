@@ -13,6 +13,7 @@
 #include "base/mutex.hpp"
 #include "drop_in/ledger.hpp"
 #include "drop_in/observation.hpp"
+#include "plugins/nccl_preload/driver_events.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -32,8 +33,8 @@ class CallTimer {
 
   struct Running {
     TimedCall call;
-    CUevent begin = nullptr;
-    CUevent end = nullptr;
+    drop_in::DeviceClock::Mark begin = 0;
+    drop_in::DeviceClock::Mark end = 0;
   };
   /// To be called before the call is enqueued. Returns no value if there is no driver, if timing costs too much, or if
   /// too many earlier calls are still running.
@@ -51,6 +52,7 @@ class CallTimer {
   drop_in::Observation& observation_;
   const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
   Mutex mutex_;
+  EventClock clock_ GUARDED_BY(mutex_);
   std::deque<Running> pending_ GUARDED_BY(mutex_);  // in the order in which they were enqueued
   std::uint64_t timed_ GUARDED_BY(mutex_) = 0;
   double cost_seconds_ GUARDED_BY(mutex_) = 0;

@@ -94,8 +94,8 @@ Policy policy_of(const py::object& file, const std::optional<std::string>& codec
 std::chrono::milliseconds timeout_of(const std::optional<std::chrono::duration<double>>& given) {
   std::chrono::milliseconds limit =
       given ? std::chrono::duration_cast<std::chrono::milliseconds>(*given) : std::chrono::minutes(30);
-  if (const auto bound = environment("GRADWIRE_TIMEOUT")) {
-    limit = std::min(limit, std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*bound)));
+  if (const auto bound = drop_in::timeout_of_environment()) {
+    limit = std::min(limit, *bound);
   }
   return checked_timeout(limit, kName);
 }

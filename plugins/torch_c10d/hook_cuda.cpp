@@ -6,31 +6,17 @@
 #include <string>
 #include <utility>
 
+#include "base/units.hpp"
 #include "exchange/stream/stream_nccl.hpp"
 #include "plugins/torch_c10d/connect.hpp"
 #include "plugins/torch_c10d/hook_engine.hpp"
+#include "session/device/cuda_share.hpp"
 #include "session/device/device_runner.hpp"
 
 namespace gradwire::torch_c10d {
 namespace {
 
 using transport::nccl_check;
-
-// Destroys the communicator that the session's own one was made from.
-class Communicator {
- public:
-  Communicator(const ncclUniqueId& id, int rank, int world_size) {
-    nccl_check(ncclCommInitRank(&comm_, world_size, id, rank), nullptr, "gradwire_torch.Hook: ncclCommInitRank");
-  }
-  ~Communicator() { static_cast<void>(ncclCommDestroy(comm_)); }
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
-
-  [[nodiscard]] ncclComm_t get() const noexcept { return comm_; }
-
- private:
-  ncclComm_t comm_ = nullptr;
-};
 
 // NCCL wants calls on several communicators of a device in one order on all ranks. So the session enqueues its calls in
 // post(), which DDP calls on every rank at the same place among its own.
@@ -56,8 +42,7 @@ class CudaMember final : public HookMember {
       } catch (const std::exception& error) {
         throw Error(ErrorCode::timeout,
                     "rank " + std::to_string(rank) + " has not come to its first backward pass within " +
-                        std::to_string(options.timeout.count()) + " ms; does it have the hook, too? (" + error.what() +
-                        ")",
+                        format_duration(options.timeout) + "; does it have the hook, too? (" + error.what() + ")",
                     ErrorCause::world);
       }
     }
@@ -68,8 +53,11 @@ class CudaMember final : public HookMember {
                                            " bytes as NCCL's id; use one version of gradwire on all ranks");
     }
     std::memcpy(id.internal, text.data(), text.size());
-    const Communicator whole(id, options.rank, options.world_size);
-    device_ = exchange::make_nccl_device(whole.get(), stream_);
+    ncclComm_t comm = nullptr;
+    nccl_check(ncclCommInitRank(&comm, options.world_size, id, options.rank), nullptr,
+               "gradwire_torch.Hook: ncclCommInitRank");
+    device_ = exchange::make_nccl_device(transport::NcclMessages::adopt(comm), stream_,
+                                         session::share_of(options.policy.device));
     const SessionOptions ours = session_options(options);
     return session::make_session(std::make_unique<session::DeviceRunner>(device_, nullptr, ours), options.policy, ours);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "base/mutex.hpp"
 
@@ -32,6 +33,13 @@ class AwakeTime {
   Clock::time_point looked_;
   Clock::duration waited_{};
 };
+
+/// Sleeps between two looks at a device, except at first: a short wait ends sooner than a sleep would.
+inline void pause_after(std::chrono::nanoseconds waited) {
+  if (waited > std::chrono::microseconds(200)) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
 
 /// The same as `changed.wait_for(mutex, limit, reached)`. The analysis does not know that `reached` names the same
 /// mutex.

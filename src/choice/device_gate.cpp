@@ -14,15 +14,15 @@ enum Word : std::size_t { kCannotCopy, kInUse, kRival, kStepsBefore, kStepsNow, 
 static_assert(kWordsInUse == DeviceGate::kWords);
 
 constexpr std::size_t kLeastTimes = 5;    // whose times are known; the first one of a block does not count
-constexpr std::size_t kLeastSteps = 5;    // for a median
-constexpr std::size_t kMostSteps = 16;    // of which it is the median
-constexpr std::size_t kKeptSteps = 1024;  // whose times may still come
+constexpr std::size_t kLeastSteps = 5;    // steps that a median needs
+constexpr std::size_t kMostSteps = 16;    // steps that a median is taken over
+constexpr std::size_t kKeptSteps = 1024;  // steps that are remembered until their times come
 constexpr unsigned kTwice = 2;
-constexpr unsigned kRoundsForTrials = 64;    // a class whose calls stop makes room for others
-constexpr unsigned kRoundsForTimes = 8;      // so long a device may be behind its host
-constexpr std::uint64_t kWatchedSteps = 64;  // after so many the ranks give up to compare steps
+constexpr unsigned kRoundsForTrials = 64;    // exchanges after which a comparison without its trials ends
+constexpr unsigned kRoundsForTimes = 8;      // exchanges that a device may be behind its host
+constexpr std::uint64_t kWatchedSteps = 64;  // steps after which the ranks give up comparing steps
 constexpr unsigned kRoundsForAStep = 64;     // the longest step that is found has 4096 calls
-constexpr unsigned kMostDoublings = 6;       // of the time between comparisons that find nothing new
+constexpr unsigned kMostDoublings = 6;       // how often the time between two comparisons with a slower rival doubles
 constexpr double kMostRatio = 100;
 
 std::uint32_t word_of(double seconds, double unit) {

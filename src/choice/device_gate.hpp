@@ -30,7 +30,7 @@ namespace gradwire::choice {
 class DeviceGate {
  public:
   static constexpr std::uint32_t kNoSample = std::numeric_limits<std::uint32_t>::max();
-  static constexpr std::size_t kWords = 5;  // that ranks exchange
+  static constexpr std::size_t kWords = 5;  // words that ranks exchange
   static constexpr std::uint64_t kBlock = 8;
   static constexpr double kTrialShare = 0.03;
   static constexpr double kAdoptBelow = 0.97;
@@ -58,7 +58,7 @@ class DeviceGate {
   /// same on all ranks if they make the same calls and heard() the same words before the same calls.
   [[nodiscard]] Turn next(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways);
 
-  // What this rank has measured, at any time later and in any order; what is not known is left out.
+  // The next functions take this rank's measurements, at any time later and in any order. Unknown ones are left out.
   /// Takes the times of a trial on this rank.
   void timed(std::uint64_t trial, double in_use_seconds, double rival_seconds);
   /// A step begins with the next call. To be called on every rank alike. Returns its number, for step_took().
@@ -143,7 +143,7 @@ class DeviceGate {
   std::map<ChoiceClass, Class> classes_;
   Choices choices_;
   std::optional<Comparison> comparison_;
-  std::optional<Phase> said_;  // the phase when words were said; none: of no comparison
+  std::optional<Phase> said_;  // the phase in which say() wrote its words; no value: there was no comparison
   std::uint64_t next_trial_ = 0;
   bool steps_known_ = false;
   std::deque<Step> steps_;  // the latest ones, oldest first

@@ -126,10 +126,7 @@ void read_into(Configuration& configuration, bool measures) {
       mark != std::string::npos) {
     configuration.report->replace(mark, 2, std::to_string(::getpid()));
   }
-  if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
-    configuration.timeout = checked_timeout(
-        std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout)), "GRADWIRE_TIMEOUT");
-  }
+  configuration.timeout = timeout_of_environment();
   if (const auto wait = environment("GRADWIRE_WARN_AFTER")) {
     configuration.warn_after = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*wait));
   }
@@ -164,6 +161,13 @@ std::string first_of(std::span<const RankSettings> all, std::size_t rank) {
 }
 
 }  // namespace
+
+std::optional<std::chrono::milliseconds> timeout_of_environment() {
+  const auto text = environment("GRADWIRE_TIMEOUT");
+  return text ? std::optional(checked_timeout(
+                    std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*text)), "GRADWIRE_TIMEOUT"))
+              : std::nullopt;
+}
 
 std::string Configuration::policy_fingerprint() const { return plan::fingerprint_of(planner.describe()); }
 

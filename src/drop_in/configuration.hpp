@@ -21,6 +21,9 @@ enum class Mode : std::uint8_t {
   compressing,  ///< A codec or a policy was named, by which it compresses.
 };
 
+/// Returns GRADWIRE_TIMEOUT, if it is set. Throws Error(invalid_argument) for a bad value.
+[[nodiscard]] std::optional<std::chrono::milliseconds> timeout_of_environment();
+
 struct Configuration {
   Mode mode = Mode::observing;
   /// While observing, it chooses the codecs that are sampled and the calls that a dry run counts.

@@ -109,10 +109,10 @@ int run_trials(std::span<const Routed> routed, DeviceLibrary& library) {
 }
 
 // What the ranks of a communicator have to agree on is enqueued behind all its calls here, on the stream of one.
-int end_calls(std::span<const DeviceCall> calls, DeviceLibrary& library) {
+int end_calls(std::span<const DeviceCall* const> calls, DeviceLibrary& library) {
   int code = 0;
   DeviceReducer* ended = nullptr;
-  for (const DeviceCall* call : by_identity(calls)) {
+  for (const DeviceCall* call : calls) {
     DeviceReducer* reducer = call->reducer.get();
     if (call->reduce.captured || reducer == ended) {
       continue;
@@ -163,7 +163,8 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
   std::vector<Routed> compressed;
   std::vector<Routed> tried;
   int code = 0;
-  for (const DeviceCall* call : by_identity(calls)) {
+  const std::vector<const DeviceCall*> ordered = by_identity(calls);
+  for (const DeviceCall* call : ordered) {
     DeviceReducer& reducer = *call->reducer;
     Routed routed{.call = call, .route = {}};
     const bool made = attempt(reducer, library, [&] {
@@ -184,7 +185,7 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
   if (passing != 0) {
     return passing;  // the library's error comes first; the group ends here, as the library's own would
   }
-  for (const int made : {compress(compressed, library), run_trials(tried, library), end_calls(calls, library)}) {
+  for (const int made : {compress(compressed, library), run_trials(tried, library), end_calls(ordered, library)}) {
     code = code != 0 ? code : made;
   }
   return code;

@@ -21,6 +21,8 @@ class ExchangePort {
   ExchangePort& operator=(const ExchangePort&) = delete;
   virtual ~ExchangePort() = default;
 
+  /// Takes the memory that exchanges need. It is called once, before all other functions.
+  virtual void open() {}
   /// Enqueues on `stream`, a handle of the library that is not being captured: for each word the largest value of all
   /// ranks, and a copy of the result to the host. Never blocks; `mine`, in host memory, may change once it returns.
   /// Must not be called between the start and the end of a group of the library.
@@ -59,21 +61,16 @@ class DeviceExchange {
   /// To be called before each call that counts, the same ones on every rank; captured calls do not. Returns whether
   /// agreed() has new values from this call on. It waits for them where they have not arrived.
   [[nodiscard]] bool begin_call();
-  /// Whether end_call() will enqueue an exchange, so that users have to set() their words now.
+  /// Whether end_call() will enqueue an exchange, so that users have to write their words to mine() now.
   [[nodiscard]] bool due() const noexcept { return due_; }
   /// To be called behind the call, or behind the group in which it was made, with the call's stream.
   void end_call(void* stream);
 
-  /// What this rank says in later exchanges at word `index` of `section`; kNoValue until the first set().
-  void set(Section section, std::size_t index, std::uint32_t value) noexcept { mine_[section.first + index] = value; }
-  /// The largest value of all ranks in the latest exchange that counts; kNoValue before the first one.
-  [[nodiscard]] std::uint32_t agreed(Section section, std::size_t index) const noexcept {
-    return agreed_[section.first + index];
-  }
-  /// All words of a section, for a user that has many.
+  /// What this rank says in later exchanges; kNoValue at first.
   [[nodiscard]] std::span<std::uint32_t> mine(Section section) noexcept {
     return std::span(mine_).subspan(section.first, section.count);
   }
+  /// The largest values of all ranks in the latest exchange that counts; kNoValue before the first one.
   [[nodiscard]] std::span<const std::uint32_t> agreed(Section section) const noexcept {
     return std::span(agreed_).subspan(section.first, section.count);
   }

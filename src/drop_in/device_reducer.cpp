@@ -128,6 +128,9 @@ void DeviceReducer::close() {
   if (std::all_of(ranks.begin(), ranks.end(), [&](const DeviceRank& rank) { return rank.name == ranks[0].name; })) {
     router_->set_communicator_name(name_);
   }
+  if (agreement_.mode == Mode::compressing || agreement_.dry_run) {
+    link_->exchange_port().open();
+  }
   if (configuration_.planner.is_auto() && agreement_.mode == Mode::compressing) {
     trials_.emplace(device_, link_->clock(), exchange_);
     router_->use_gate(trials_->gate());
@@ -211,8 +214,8 @@ void DeviceReducer::run(std::span<const Job> jobs) {
       release({&residuals_[*place], 1});  // this call has added them
       residuals_[*place] = {};
       if (*place < rooms_.size()) {  // others may take the memory, so the ranks will ask each other again
-        room_taken_ -= rooms_[*place].bytes;
-        rooms_[*place] = {};
+        room_taken_ -= rooms_[*place].value_or(0);
+        rooms_[*place].reset();
       }
     }
     router_->count(jobs[i].route, executions[i]->statistics());
@@ -226,8 +229,7 @@ int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryC
   const bool scatters = job.route.what.function == Function::nccl_reduce_scatter;
   std::byte* copy = trials_->copy();
   Job rival{.route = job.route, .reduce = job.reduce};
-  rival.route.stage = job.route.rival.stage;
-  rival.route.algorithm = job.route.rival.algorithm;
+  rival.route.stage = job.route.rival;
   rival.route.keeps.reset();
   rival.reduce.receive = copy;
   link_->set_caller(job.reduce.stream);

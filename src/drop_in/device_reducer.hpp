@@ -133,12 +133,6 @@ class DeviceReducer {
     exchange::DeviceRange<float> owner = {};
     bool held = false;  // whether some rank holds any: the same on all ranks, though a rank may own nothing
   };
-  // What decides about the call of a place that keeps residuals, for as long as the step does not change.
-  enum class Room : std::uint8_t { unknown, kept, none };
-  struct Place {
-    Room room = Room::unknown;
-    std::uint64_t bytes = 0;  // of the policy's limit
-  };
   // Calls that look alike on every rank.
   struct Kind {
     Function function;
@@ -162,7 +156,6 @@ class DeviceReducer {
   void begin_call();
   void forget_old_residuals();
   [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
-  void leave_residuals_out(Router::Route& route) const;
   [[nodiscard]] exchange::StreamCall resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
                                              bool held) const;
   std::vector<std::shared_ptr<const exchange::StreamExecution>> enqueue(std::span<const Job> jobs);
@@ -192,8 +185,10 @@ class DeviceReducer {
   bool needs_roles_ = false;             // a call came that the policy compresses by its role
   std::uint64_t uncounted_ = 0;          // calls on the communicator that could not be compressed, and scatters
   std::map<Kind, Router::Route> kinds_;  // of calls that a graph may hold: how the latest one was compressed
-  std::vector<Place> rooms_;             // by order
-  std::uint64_t room_taken_ = 0;         // bytes of the policy's limit
+  // By order: the bytes of the policy's limit that the residuals of a place take; 0: they do not fit; no value: the
+  // ranks have not asked each other yet.
+  std::vector<std::optional<std::uint64_t>> rooms_;
+  std::uint64_t room_taken_ = 0;  // bytes of the policy's limit
   bool told_of_room_ = false;
   std::vector<std::string> lines_;
   std::uint64_t other_calls_ = 0;

@@ -24,10 +24,20 @@ void pass(Router::Route& route, Reason reason) {
   route.keeps.reset();
 }
 
+void leave_residuals_out(Router::Route& route) {
+  static const CodecSpec int8 = CodecSpec::parse("int8");
+  route.keeps.reset();
+  route.stage.codec = route.stage.second_hop = int8;
+  route.stage.error_feedback = false;
+  route.second_hop.reset();
+  route.what.codec = int8.to_string();
+}
+
 }  // namespace
 
-// The gate of codec = "auto" counts the calls that the router compresses or passes for it, so what has no role must not
-// come to it. Under a named codec the router sees all calls, so that rules count their order as if there were no roles.
+// The gate of codec = "auto" counts the calls that the router compresses or passes for it, so a call without a role
+// must not reach it. Under a named codec the router sees all calls, so that rules count their order as if there were no
+// roles.
 Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const DeviceReduce& reduce) {
   CallDecision allowed = decided;
@@ -142,6 +152,7 @@ void DeviceReducer::forget_old_residuals() {
     return;
   }
   resets_ = router_->resets();
+  const CurrentDevice current(device_);
   release(residuals_);
   residuals_.clear();
   rooms_.clear();
@@ -154,14 +165,14 @@ bool DeviceReducer::has_room(const Call& call, const Router::Route& route, const
   if (!route.stage.error_feedback) {
     return true;  // an exact stage of a warm-up takes none
   }
-  const CurrentDevice current(device_);
   forget_old_residuals();
   rooms_.resize(std::max<std::size_t>(rooms_.size(), *route.keeps + 1));
-  auto& [room, taken_here] = rooms_[*route.keeps];
-  if (room != Room::unknown) {
-    return room == Room::kept;
+  std::optional<std::uint64_t>& room = rooms_[*route.keeps];
+  if (room) {
+    return *room > 0;
   }
-  room = Room::none;
+  const CurrentDevice current(device_);
+  room = 0;
   const bool scatters = call.function == Function::nccl_reduce_scatter;
   const std::uint64_t shard = scatters ? 0 : call.count / static_cast<std::uint64_t>(world_) + codec::kTileElements;
   const std::uint64_t bytes = (call.count + shard) * sizeof(float);
@@ -178,30 +189,20 @@ bool DeviceReducer::has_room(const Call& call, const Router::Route& route, const
       taken = false;
     }
     if (all_say(taken ? 1 : 0) && taken) {
-      room = Room::kept;
+      room = bytes;
       room_taken_ += bytes;
-      taken_here = bytes;
     } else if (*route.keeps < residuals_.size()) {
       release({&residuals_[*route.keeps], 1});
       residuals_[*route.keeps] = {};
     }
   }
-  if (room == Room::none && rank_ == 0 && !std::exchange(told_of_room_, true)) {
+  if (*room == 0 && rank_ == 0 && !std::exchange(told_of_room_, true)) {
     lines_.push_back(
         "the residuals of some calls on a communicator of " + std::to_string(world_) +
         " ranks do not fit on the device (limit " + format_bytes(limit) +
         ": device_residuals in [memory] of the policy): these calls travel as int8 without error feedback");
   }
-  return room == Room::kept;
-}
-
-void DeviceReducer::leave_residuals_out(Router::Route& route) const {
-  route.keeps.reset();
-  route.stage.codec = CodecSpec::parse("int8");
-  route.stage.second_hop = route.stage.codec;
-  route.stage.error_feedback = false;
-  route.second_hop.reset();
-  route.what.codec = route.stage.codec.to_string();
+  return *room > 0;
 }
 
 }  // namespace gradwire::drop_in

@@ -19,6 +19,7 @@ DeviceRoles::Role DeviceRoles::next(const Signature& call, const void* buffer, s
     period_ = 0;
     roles_.clear();
     known_ = 0;
+    voted_ = false;  // a vote under way is about the step before
     ++breaks_;
   }
   const std::uint64_t number = number_++;
@@ -76,7 +77,6 @@ void DeviceRoles::vote(std::span<std::uint32_t, kWords> words) {
     return;
   }
   voted_ = true;
-  breaks_at_vote_ = breaks_;
   const std::size_t period = period_ != 0 ? period_ : choice::find_step(latest(tracker_.learnt()), tracker_.shortest());
   words[0] = static_cast<std::uint32_t>(period);
   words[1] = ~words[0];
@@ -86,7 +86,7 @@ void DeviceRoles::vote(std::span<std::uint32_t, kWords> words) {
 }
 
 void DeviceRoles::agreed(std::span<const std::uint32_t, kWords> words) {
-  if (!std::exchange(voted_, false) || breaks_at_vote_ != breaks_) {
+  if (!std::exchange(voted_, false)) {
     return;
   }
   if (period_ == 0) {

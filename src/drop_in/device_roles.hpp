@@ -54,9 +54,7 @@ class DeviceRoles {
   std::vector<Signature> kinds_;          // by place, as of the latest step
   std::size_t known_ = 0;                 // places that were voted on
   std::uint64_t breaks_ = 0;
-  // The vote under way.
-  bool voted_ = false;
-  std::uint64_t breaks_at_vote_ = 0;
+  bool voted_ = false;  // a vote is under way
 };
 
 }  // namespace gradwire::drop_in

@@ -208,9 +208,6 @@ void Router::follow_policy(Route& route, const Call& call, const plan::CallPlan&
   route.any_role = plan.any_role;
   const Reason reason = learning ? Reason::learning : reason_of(plan.pass);
   route.decision = {.compress = reason == Reason::none, .reason = reason};
-  if (const Reason bar = route.decision.compress && bar_ ? bar_(call, route) : Reason::none; bar != Reason::none) {
-    pass(route, bar);
-  }
   if (route.decision.compress && plan.policy.is_auto()) {
     choose(route, call, plan);
   }

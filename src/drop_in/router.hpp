@@ -16,7 +16,6 @@
 #include "codec/small_values.hpp"
 #include "drop_in/calls.hpp"
 #include "drop_in/configuration.hpp"
-#include "drop_in/device_arms.hpp"
 #include "drop_in/ledger.hpp"
 #include "drop_in/step_tracker.hpp"
 #include "gradwire/statistics.hpp"
@@ -69,13 +68,9 @@ class Router {
     std::optional<std::uint64_t> step = {};
     /// With a gate: the call is also made by `rival`, on a copy; by the library's own call, if its way is 0.
     std::optional<choice::DeviceGate::Trial> trial = {};
-    DeviceArm rival = {};
+    policy::Stage rival = {};
     bool folds = false;  // with `keeps`: residuals that are held there are added, and none are kept
   };
-
-  /// Why the caller lets a call pass whose codec the policy has chosen; Reason::none: it does not. It must return the
-  /// same on every rank.
-  using Bar = std::function<Reason(const Call& call, const Route& so_far)>;
 
   /// What a rank knows about a call's place in the job. All fields but `others` may differ between ranks.
   struct Origin {
@@ -109,9 +104,6 @@ class Router {
     gate_ = &gate;
     placeless_ = false;  // the gate compares steps
   }
-  /// Asks `bar` about each call that it would compress, before anything is chosen by measurement. To be called before
-  /// the first call.
-  void ask(Bar bar) { bar_ = std::move(bar); }
 
   /// Follows an earlier job's choices on the communicator, if the configuration says so. To be called before the first
   /// call that could be compressed, with the same name on all ranks.
@@ -239,7 +231,6 @@ class Router {
   CanCopy can_copy_;
   AutoCall auto_call_;
   choice::DeviceGate* gate_ = nullptr;
-  Bar bar_;
   std::map<std::pair<ChoiceClass, std::string>, Watched> watched_;  // by class and codec
   Watched other_classes_;                                           // all classes beyond kMostWatched together
   bool aside_ = false;

@@ -4,16 +4,14 @@
 namespace gradwire::drop_in {
 
 void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan) {
-  const choice::DeviceGate::Turn turn = gate_->next(*route.choice, bytes, ways_on_devices(plan));
+  const choice::DeviceGate::Turn turn = gate_->next(*route.choice, bytes, plan.ways.size() + 1);
   route.turn = {.way = turn.way, .decided = turn.decided, .barred = turn.barred};
   route.trial = turn.trial;
   if (turn.trial && turn.trial->rival > 0) {
-    route.rival = arm_of(plan, turn.trial->rival);
+    route.rival = plan.ways[turn.trial->rival - 1U];
   }
   if (turn.way > 0) {
-    const DeviceArm arm = arm_of(plan, turn.way);
-    route.stage = arm.stage;
-    route.algorithm = arm.algorithm;
+    route.stage = plan.ways[turn.way - 1U];
     return;
   }
   pass(route, turn.barred != Reason::none ? turn.barred

@@ -68,15 +68,11 @@ ResidualSites residual_sites(const CallRequest& request, const Encodings& encodi
           .owner = encodings.twice && lossy(encodings.second)};
 }
 
-std::uint64_t first_of(const std::vector<std::uint64_t>& segments, int rank) {
-  return std::accumulate(segments.begin(), segments.begin() + rank, std::uint64_t{0});
-}
-
 // Sets the elements that this rank encodes at each site that keeps residuals.
 void set_ranges(ResidualUse& use, const CallRequest& request, const HopCodecs& codecs, const RankGroup& group,
                 bool by_library) {
   if (use.keeps.local && request.collective == Collective::all_gather) {
-    use.local = {first_of(request.segments, group.rank), request.segments[static_cast<std::size_t>(group.rank)]};
+    use.local = segment_of(request, group.rank);
   } else if (use.keeps.local) {
     use.local = {0, request.count};
   }
@@ -179,6 +175,11 @@ void check(const CallRequest& request, const RankGroup& group) {
 }
 
 }  // namespace
+
+ResidualUse::Range segment_of(const CallRequest& request, int rank) {
+  const auto mine = request.segments.begin() + rank;
+  return {std::accumulate(request.segments.begin(), mine, std::uint64_t{0}), *mine};
+}
 
 Resolved resolve(const CallRequest& request, const RankGroup& group) {
   check(request, group);

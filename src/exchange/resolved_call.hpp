@@ -126,6 +126,9 @@ struct ResolvedCall {
   [[nodiscard]] bool weights_first() const noexcept { return weighted && codecs.weights_first(residuals.folds_owner); }
 };
 
+/// The elements of a rank's segment, in a call that has segments.
+[[nodiscard]] ResidualUse::Range segment_of(const CallRequest& request, int rank);
+
 struct Resolved {
   ResolvedCall call;
   Schedule schedule;

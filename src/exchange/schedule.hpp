@@ -103,8 +103,7 @@ struct Schedule {
     std::uint64_t all = 1;
   };
   Share dense_share = {};
-  bool two_shot = false;             // an all-reduce in which each rank sums one shard, and sends all others the sum
-  std::uint64_t chunk_elements = 0;  // of two_shot: most elements of a chunk
+  std::uint64_t chunk_elements = 0;  // of a two_shot all-reduce: most elements of a chunk; 0: another collective
 
   /// The bytes that an uncompressed call would send where this schedule sends a chunk of `bytes` in the tensors' dtype.
   [[nodiscard]] std::uint64_t dense_bytes(std::uint64_t bytes) const noexcept {

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 #include <random>
 
@@ -12,18 +11,6 @@
 namespace gradwire::memory {
 namespace {
 
-std::string boot_of_host() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  std::string boot;
-  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r"); file != nullptr) {
-    char line[64] = {};
-    boot = std::fgets(line, sizeof line, file) != nullptr ? line : "";
-    std::fclose(file);
-  }
-  return name + (" " + boot.substr(0, boot.find('\n')));
-}
-
 std::uint64_t key_of_process() {
   static const std::uint64_t key = (std::uint64_t{std::random_device()()} << 32) | std::random_device()();
   return key;
@@ -31,14 +18,14 @@ std::uint64_t key_of_process() {
 
 }  // namespace
 
-DevicePlace device_place(int device) {
+std::string device_bus(int device) {
   char bus[64] = {};
   cuda_check(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "asking what device " + std::to_string(device) + " is");
-  return {boot_of_host(), bus};
+  return bus;
 }
 
-CudaPeerWindows::CudaPeerWindows(int device, int rank, int world_size)
-    : device_(device), rank_(rank), windows_(static_cast<std::size_t>(world_size)) {}
+CudaPeerWindows::CudaPeerWindows(int device, int rank)
+    : device_(device), rank_(rank), windows_(static_cast<std::size_t>(rank) + 1) {}
 
 void CudaPeerWindows::allocate(std::size_t bytes) {
   void* data = nullptr;
@@ -84,7 +71,6 @@ std::unique_ptr<CudaPeerWindows> CudaPeerWindows::open(int device, std::size_t b
   const std::string good = "good";
   std::string offered = "none";
   std::string trouble = good;
-  const int world_size = static_cast<int>(all_gather(good).size());
   const auto attempt = [&](const auto& step) {
     try {
       step();
@@ -93,12 +79,13 @@ std::unique_ptr<CudaPeerWindows> CudaPeerWindows::open(int device, std::size_t b
     }
   };
   attempt([&] {
-    windows.reset(new CudaPeerWindows(device, rank, world_size));
+    windows.reset(new CudaPeerWindows(device, rank));
     windows->allocate(bytes);
     const Offer offer = windows->offer();
     offered.assign(reinterpret_cast<const char*>(&offer), sizeof offer);
   });
   const std::vector<std::string> offers = all_gather(offered);
+  const int world_size = static_cast<int>(offers.size());
   const auto first_without = [&](const auto& has) {
     int number = 0;
     while (number < world_size && has(number)) {
@@ -112,6 +99,7 @@ std::unique_ptr<CudaPeerWindows> CudaPeerWindows::open(int device, std::size_t b
     return nullptr;
   }
   attempt([&] {
+    windows->windows_.resize(offers.size());
     for (int other = 0; other < world_size; ++other) {
       if (other != rank) {
         Offer offer;

@@ -12,14 +12,9 @@
 
 namespace gradwire::memory {
 
-/// The place of a rank's device, which the other ranks must know before they open windows.
-struct DevicePlace {
-  std::string host;    // equal for processes that see the same devices
-  std::string device;  // equal for ranks that share a device
-  [[nodiscard]] std::string text() const { return host + "/" + device; }
-};
-/// Returns the place of a device of this process. Throws errors of CUDA.
-[[nodiscard]] DevicePlace device_place(int device);
+/// Returns the PCI bus id of a device of this process, which is the same for all processes of a host. Throws errors of
+/// CUDA.
+[[nodiscard]] std::string device_bus(int device);
 
 class CudaPeerWindows final : public PeerWindows {
  public:
@@ -29,7 +24,6 @@ class CudaPeerWindows final : public PeerWindows {
                                                              const AllGather& all_gather, std::string& why);
   ~CudaPeerWindows() override;
 
-  [[nodiscard]] int world_size() const noexcept override { return static_cast<int>(windows_.size()); }
   [[nodiscard]] std::byte* window(int rank) const noexcept override {
     return windows_[static_cast<std::size_t>(rank)].data;
   }
@@ -49,7 +43,7 @@ class CudaPeerWindows final : public PeerWindows {
     cudaIpcMemHandle_t handle{};
   };
 
-  CudaPeerWindows(int device, int rank, int world_size);
+  CudaPeerWindows(int device, int rank);
   void allocate(std::size_t bytes);
   [[nodiscard]] Offer offer() const;
   void open_window(int rank, const Offer& offer);

@@ -19,7 +19,6 @@ class PeerWindows {
   PeerWindows& operator=(const PeerWindows&) = delete;
   virtual ~PeerWindows() = default;
 
-  [[nodiscard]] virtual int world_size() const noexcept = 0;
   /// The window of a rank, at the address by which this rank's kernels access it. Aligned to 256 bytes.
   [[nodiscard]] virtual std::byte* window(int rank) const noexcept = 0;
   /// From now on the memory stays for as long as the process, since another rank may still write to it.

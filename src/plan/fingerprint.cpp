@@ -26,7 +26,7 @@ void add_line(std::string& text, const std::string& item, const std::string& val
   text += item + ": " + value + '\n';
 }
 
-std::string resolved(const Bucket& bucket, const PlanOptions& options) {
+std::string resolved(const Bucket& bucket, const Plan& plan) {
   std::string text;
   for (const policy::Stage& stage : bucket.stages) {
     text += (text.empty() ? "codec " : "; then ") + policy::to_string(stage);
@@ -34,8 +34,8 @@ std::string resolved(const Bucket& bucket, const PlanOptions& options) {
   for (const policy::Level& level : bucket.levels) {
     text += (&level == bucket.levels.data() ? ", auto among " : "; ") + policy::to_string(level.stage);
   }
-  const bool by_library = options.node_sums && bucket.algorithm == Algorithm::hierarchical;
-  return text + ", algorithm " + std::string(to_string(bucket.algorithm)) + (by_library ? " of the library" : "");
+  return text + ", algorithm " + std::string(to_string(bucket.algorithm)) +
+         (plan.by_library(bucket) ? " of the library" : "");
 }
 
 std::string registered(const TensorInfo& info) {
@@ -179,7 +179,7 @@ std::string Plan::describe() const {
   add_line(text, "deterministic", deterministic ? "true" : "false");
   std::vector<std::string> resolutions;
   for (const Bucket& bucket : buckets) {
-    resolutions.push_back(resolved(bucket, options));
+    resolutions.push_back(resolved(bucket, *this));
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorPlan& tensor = tensors[i];

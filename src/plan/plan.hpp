@@ -89,6 +89,10 @@ struct Plan {
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
 
+  /// Whether a library sums the bucket inside nodes.
+  [[nodiscard]] bool by_library(const Bucket& bucket) const noexcept {
+    return options.node_sums && bucket.algorithm == Algorithm::hierarchical;
+  }
   /// Whether the codec of any bucket is chosen at run time.
   [[nodiscard]] bool is_auto() const noexcept;
   /// Whether any group has another sync mode than `step`.

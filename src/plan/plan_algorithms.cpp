@@ -19,9 +19,12 @@ std::optional<CodecSpec> intra_of(const Plan& plan, const Policy& all) {
   return plan.options.node_sums ? all.tiers.intra_codec.value_or(CodecSpec::exact()) : all.tiers.intra_codec;
 }
 
+// Whether ranks may choose hierarchical by themselves: a library's sums have an order of their own.
+bool chooses_tiers(const Plan& plan) { return plan.options.knows_tiers && !plan.options.node_sums; }
+
 exchange::AlgorithmChoice choice_for(const Bucket& bucket, const TensorPolicy& policy, const Plan& plan,
                                      const Policy& all, const std::optional<Link>& link) {
-  if (!plan.options.knows_tiers || plan.options.node_sums) {
+  if (!chooses_tiers(plan)) {
     return {Algorithm::two_shot, "over device memory"};
   }
   return exchange::choose_algorithm({.codec = policy.codec,
@@ -37,8 +40,7 @@ exchange::AlgorithmChoice choice_for(const Bucket& bucket, const TensorPolicy& p
 
 TensorPolicy typical(TensorPolicy policy, const Plan& plan) {
   if (policy.algorithm == Algorithm::automatic) {
-    const bool tiered = plan.options.knows_tiers && !plan.options.node_sums &&
-                        plan.tiers->why_not_hierarchical().empty() && policy.codec.k == 0;
+    const bool tiered = chooses_tiers(plan) && plan.tiers->why_not_hierarchical().empty() && policy.codec.k == 0;
     policy.algorithm = tiered ? Algorithm::hierarchical : Algorithm::two_shot;
   }
   return policy;

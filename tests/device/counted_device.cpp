@@ -6,6 +6,7 @@
 #include "exchange/stream/stream_nccl.hpp"
 #include "exchange/stream/window_calls.hpp"
 #include "kernels/device/window_operations.hpp"
+#include "session/device/cuda_share.hpp"
 #include "tests/support/fake_windows.hpp"
 
 namespace gradwire::test {
@@ -13,8 +14,7 @@ namespace gradwire::test {
 std::shared_ptr<exchange::StreamDevice> make_counted_device(int rank, int world_size, const Policy::Device& share) {
   ncclComm_t comm = nullptr;
   transport::nccl_check(ncclCommInitRank(&comm, world_size, {}, rank), comm, "making a communicator");
-  return exchange::make_nccl_device(comm, nullptr,
-                                    {.most_blocks = share.blocks.value_or(0), .high_priority = share.high_priority});
+  return exchange::make_nccl_device(comm, nullptr, session::share_of(share));
 }
 
 void give_windows(exchange::StreamDevice& device, int rank, int world_size) {

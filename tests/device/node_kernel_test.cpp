@@ -105,7 +105,6 @@ TEST(NodeKernel, WindowsThatSomeRankCannotAllocateAreThoseOfNobody) {
     why.clear();
     const auto windows = memory::CudaPeerWindows::open(0, 4096, rank, all_gather, why);
     ASSERT_NE(windows, nullptr) << why;
-    EXPECT_EQ(windows->world_size(), kWorld);
     const std::byte* own = windows->window(rank);
     std::string text(reinterpret_cast<const char*>(&own), sizeof own);
     const std::vector<std::string> owns = all_gather(text);

@@ -89,11 +89,11 @@ TEST(DeviceExchange, AResultCountsSixtyFourCallsLaterOnEveryRank) {
   Board board{.world = 2};
   Rank fast(board);
   Rank slow(board);
-  fast.exchange.set(kGate, 191, 5);
-  slow.exchange.set(kGate, 191, 9);
-  fast.exchange.set(kRoles, 0, 3);
-  slow.exchange.set(kRoles, 0, 2);
-  fast.exchange.set(kRoles, 63, 0);  // the other rank says nothing
+  fast.exchange.mine(kGate)[191] = 5;
+  slow.exchange.mine(kGate)[191] = 9;
+  fast.exchange.mine(kRoles)[0] = 3;
+  slow.exchange.mine(kRoles)[0] = 2;
+  fast.exchange.mine(kRoles)[63] = 0;  // the other rank says nothing
 
   EXPECT_EQ(fast.calls(63), std::vector<int>{});
   EXPECT_TRUE(fast.port.streams.empty());
@@ -103,15 +103,15 @@ TEST(DeviceExchange, AResultCountsSixtyFourCallsLaterOnEveryRank) {
   fast.port.run();
   slow.port.run();
   EXPECT_TRUE(fast.port.arrived());
-  EXPECT_EQ(fast.exchange.agreed(kRoles, 0), kNoValue) << "it does not count before its call, although it is there";
-  fast.exchange.set(kGate, 191, 1);  // for the next exchange
+  EXPECT_EQ(fast.exchange.agreed(kRoles)[0], kNoValue) << "it does not count before its call, although it is there";
+  fast.exchange.mine(kGate)[191] = 1;  // for the next exchange
 
   for (Rank* rank : {&fast, &slow}) {
     EXPECT_EQ(rank->calls(128), std::vector<int>{128});
-    EXPECT_EQ(rank->exchange.agreed(kGate, 191), 9U);
-    EXPECT_EQ(rank->exchange.agreed(kRoles, 0), 3U);
-    EXPECT_EQ(rank->exchange.agreed(kRoles, 63), kNoValue) << "one rank has nothing to say";
-    EXPECT_EQ(rank->exchange.agreed(kGate, 0), kNoValue);
+    EXPECT_EQ(rank->exchange.agreed(kGate)[191], 9U);
+    EXPECT_EQ(rank->exchange.agreed(kRoles)[0], 3U);
+    EXPECT_EQ(rank->exchange.agreed(kRoles)[63], kNoValue) << "one rank has nothing to say";
+    EXPECT_EQ(rank->exchange.agreed(kGate)[0], kNoValue);
     EXPECT_EQ(rank->exchange.agreed(kGate)[191], 9U);
     EXPECT_EQ(rank->exchange.rounds(), 1U);
     EXPECT_EQ(rank->exchange.waits(), 0U);
@@ -119,7 +119,7 @@ TEST(DeviceExchange, AResultCountsSixtyFourCallsLaterOnEveryRank) {
   }
   for (Rank* rank : {&fast, &slow}) {
     EXPECT_EQ(rank->calls(192), std::vector<int>{192});
-    EXPECT_EQ(rank->exchange.agreed(kGate, 191), 9U) << "the other rank has said the same again";
+    EXPECT_EQ(rank->exchange.agreed(kGate)[191], 9U) << "the other rank has said the same again";
   }
 }
 

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "exchange/stream/stream_lane.hpp"
 #include "kernels/device/frame_series.hpp"
 
 namespace gradwire::exchange {
@@ -95,12 +96,7 @@ TEST(Partition, ASeriesHasTheChunksOfALane) {
     for (std::uint64_t lane = 0; lane < partition.lanes(); ++lane) {
       const auto series = partition.series(lane);
       ASSERT_TRUE(series);
-      const kernels::FrameSeries frames{.frames = static_cast<std::uint32_t>(world),
-                                        .each = static_cast<std::uint32_t>(series->each),
-                                        .longer = series->longer,
-                                        .tiles = series->tiles,
-                                        .begin = static_cast<std::uint32_t>(series->begin),
-                                        .end = static_cast<std::uint32_t>(series->end)};
+      const kernels::FrameSeries frames = exchange::frame_series(*series, static_cast<std::uint32_t>(world));
       const kernels::FramePlace place{.count = partition.chunk(0, lane).count,  // no chunk is longer
                                       .first_tile = static_cast<std::uint32_t>(series->begin / codec::kTileElements)};
       for (int shard = 0; world > 1 && shard < world; ++shard) {

@@ -334,8 +334,8 @@ TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
 class RangeBackend final : public exchange::NullBackend {
  public:
   using NullBackend::NullBackend;
-  void begin_range(const std::string& name) override {
-    names.push_back(name);
+  void begin_range(const char* name) override {
+    names.emplace_back(name);
     ++depth;
   }
   void end_range() noexcept override { --depth; }

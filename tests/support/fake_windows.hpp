@@ -26,7 +26,6 @@ class WindowMemory {
     return static_cast<std::byte*>(std::align(kAlignment, bytes_, begin, space));
   }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  [[nodiscard]] int ranks() const { return static_cast<int>(windows_.size()); }
 
  private:
   static constexpr std::size_t kAlignment = 256;
@@ -38,7 +37,6 @@ class WindowMemory {
 class FakeWindows final : public memory::PeerWindows {
  public:
   explicit FakeWindows(std::shared_ptr<WindowMemory> memory) : memory_(std::move(memory)) {}
-  [[nodiscard]] int world_size() const noexcept override { return memory_->ranks(); }
   [[nodiscard]] std::byte* window(int rank) const noexcept override {
     return memory_->window(static_cast<std::size_t>(rank));
   }

@@ -92,7 +92,6 @@ Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const HopC
                     [shape, partition, weights_first = weights_first(shape, codecs)](std::uint64_t index) {
                       return two_shot_lane(shape, partition, weights_first, index);
                     }};
-  schedule.two_shot = true;
   schedule.chunk_elements = partition.chunk_elements();
   return schedule;
 }

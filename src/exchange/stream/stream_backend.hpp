@@ -43,7 +43,7 @@ class StreamBackend {
   virtual void wait(Queue queue, Event event) = 0;
 
   /// Names, for profilers, what is enqueued until the matching end_range(). Ranges nest.
-  virtual void begin_range(const std::string& /*name*/) {}
+  virtual void begin_range(const char* /*name*/) {}
   virtual void end_range() noexcept {}
 
   // These run on the compute queue.

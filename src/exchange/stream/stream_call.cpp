@@ -1,18 +1,8 @@
 #include "exchange/stream/stream_call.hpp"
 
-#include <numeric>
 #include <utility>
 
 namespace gradwire::exchange {
-namespace {
-
-ResidualUse::Range segment_of(const CallRequest& request, int rank) {
-  const auto mine = request.segments.begin() + rank;
-  return {std::accumulate(request.segments.begin(), mine, std::uint64_t{0}), *mine};
-}
-
-}  // namespace
-
 StreamCall make_stream_call(CallRequest request, const StreamBackend& backend, std::optional<std::uint64_t> chunk_bytes,
                             std::shared_ptr<const Tiers> tiers) {
   request.chunk_bytes = stream_chunks(backend.world_size(), chunk_bytes);

@@ -40,17 +40,17 @@ nvtxDomainHandle_t nvtx_domain() {
 }
 }  // namespace
 
-void CudaBackend::begin_range(const std::string& name) {
+void CudaBackend::begin_range(const char* name) {
   nvtxEventAttributes_t attributes{};
   attributes.version = NVTX_VERSION;
   attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
   attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
-  attributes.message.ascii = name.c_str();
+  attributes.message.ascii = name;
   nvtxDomainRangePushEx(nvtx_domain(), &attributes);
 }
 void CudaBackend::end_range() noexcept { nvtxDomainRangePop(nvtx_domain()); }
 #else
-void CudaBackend::begin_range(const std::string& /*name*/) {}
+void CudaBackend::begin_range(const char* /*name*/) {}
 void CudaBackend::end_range() noexcept {}
 #endif
 

@@ -76,7 +76,7 @@ class CudaBackend final : public StreamBackend {
   void release(std::byte* memory) noexcept override { pool_.release(memory); }
   [[nodiscard]] Event record(Queue queue) override;
   void wait(Queue queue, Event event) override;
-  void begin_range(const std::string& name) override;
+  void begin_range(const char* name) override;
   void end_range() noexcept override;
   void open_headers(std::span<const kernels::HeaderJob> jobs) override;
   void encode(const kernels::EncodeJob& job) override;

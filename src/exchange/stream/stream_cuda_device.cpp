@@ -88,14 +88,10 @@ CudaDevice::~CudaDevice() {
 std::uint64_t CudaDevice::pinned_bytes() const noexcept { return pinned_->bytes() + messages_->pinned_bytes(); }
 
 void CudaDevice::set_nodes(const Tiers& nodes) {
-  using Queue = StreamBackend::Queue;
   const int rank = messages_->rank();
-  std::byte* scratch = backend_->acquire(kNodeScratchBytes);
-  backend_->wait(Queue::communication, backend_->record(Queue::compute));
-  messages_->join_node(nodes.node_of(rank), nodes.place_of(rank), {scratch, kNodeScratchBytes},
-                       stream(Queue::communication));
-  backend_->wait(Queue::compute, backend_->record(Queue::communication));
-  backend_->release(scratch);
+  communicate_with(kNodeScratchBytes, [&](std::span<std::byte> scratch, cudaStream_t stream) {
+    messages_->join_node(nodes.node_of(rank), nodes.place_of(rank), scratch, stream);
+  });
 }
 
 int CudaDevice::enter() {
@@ -193,10 +189,7 @@ void CudaDevice::wait(Point point, std::chrono::milliseconds timeout, bool polls
                       " ranks: are all alive, and do they make the same calls?",
                   ErrorCause::world);
     }
-    // A short wait ends sooner than a sleep would.
-    if (waited > std::chrono::microseconds(200)) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
+    pause_after(waited);
   }
 }
 

@@ -54,6 +54,18 @@ class CudaDevice final : public StreamDevice {
   /// Takes windows that are known to work, whose kernels are loaded.
   void adopt_windows(std::unique_ptr<WindowCalls> calls);
 
+  /// Calls body(scratch, stream) for work on the communication queue, between the earlier and the later work of the
+  /// compute queue.
+  template <class Body>
+  void communicate_with(std::size_t bytes, const Body& body) {
+    using Queue = StreamBackend::Queue;
+    std::byte* scratch = backend_->acquire(bytes);
+    backend_->wait(Queue::communication, backend_->record(Queue::compute));
+    body(std::span(scratch, bytes), stream(Queue::communication));
+    backend_->wait(Queue::compute, backend_->record(Queue::communication));
+    backend_->release(scratch);
+  }
+
   /// Replaces the caller's stream by another one of the same device.
   void set_caller(cudaStream_t stream) noexcept { caller_ = stream; }
 

@@ -6,6 +6,7 @@
 #include "exchange/stream/stream_cuda_device.hpp"
 #include "kernels/device/window_operations.hpp"
 #include "memory/cuda_windows.hpp"
+#include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::exchange {
 namespace {
@@ -21,14 +22,16 @@ std::string CudaDevice::open_windows(const memory::AllGather& all_gather, std::c
     return "windows are for 2 to " + std::to_string(kernels::kMostWindowRanks) + " ranks";
   }
   kernels::load_window_kernels();
-  // It is taken before any kernel of a rank waits for another one: CUDA may wait for such kernels.
+  // The pinned words are allocated before any kernel waits for another rank, because CUDA may let an allocation wait
+  // for running kernels.
   auto* words = new (pinned_->acquire(sizeof(kernels::WindowWords))) kernels::WindowWords;
-  const memory::DevicePlace own = memory::device_place(device_);
-  const std::vector<std::string> places = all_gather(own.text());
-  if (!std::all_of(places.begin(), places.end(), [&](const std::string& text) { return text.starts_with(own.host); })) {
+  const std::string host = transport::tcp::host_identity() + " ";
+  const std::string own = host + memory::device_bus(device_);
+  const std::vector<std::string> places = all_gather(own);
+  if (!std::all_of(places.begin(), places.end(), [&](const std::string& text) { return text.starts_with(host); })) {
     return "not all ranks are on one host";
   }
-  const auto sharing = static_cast<std::uint32_t>(std::count(places.begin(), places.end(), own.text()));
+  const auto sharing = static_cast<std::uint32_t>(std::count(places.begin(), places.end(), own));
   std::uint32_t fits = window_blocks(kernels::resident_window_blocks(), sharing);
   if (const std::uint32_t bound = backend_->most_blocks(); bound != 0) {
     fits = std::min(fits, bound);

@@ -18,7 +18,7 @@ constexpr std::uint64_t kLaneBytes = 32 * kMostChunkBytes;  // one chunk of ever
 // A scope that profilers show by its name.
 class NamedRange {
  public:
-  NamedRange(StreamBackend& backend, const std::string& name) : backend_(backend) { backend_.begin_range(name); }
+  NamedRange(StreamBackend& backend, const char* name) : backend_(backend) { backend_.begin_range(name); }
   ~NamedRange() { backend_.end_range(); }
   NamedRange(const NamedRange&) = delete;
   NamedRange& operator=(const NamedRange&) = delete;
@@ -94,7 +94,7 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
     StreamExecution& e = *execution;
     e.schedule_ = std::move(schedule);
     e.task_ = std::make_unique<StreamTask>(std::move(task));
-    const NamedRange range(backend_, e.task_->name);
+    const NamedRange range(backend_, e.task_->name.c_str());
     e.lanes_left_ = e.schedule_.lanes;
     e.sequence_ = next_sequence_++;
     e.statistics_.calls = 1;
@@ -132,25 +132,28 @@ void StreamExecutor::drain() {
   catch_up();
 }
 
+void StreamExecution::count_sent(std::uint64_t bytes, std::uint64_t elements, int rank, int peer) {
+  statistics_.bytes_uncompressed += schedule_.dense_bytes(elements * element_bytes(task_->dtype));
+  if (task_->tiers != nullptr) {
+    task_->tiers->count_sent(statistics_, bytes, rank, peer);
+  } else {
+    statistics_.bytes_sent += bytes;
+  }
+}
+
 // The kernels wait for other ranks on the compute queue, so no group may still wait to be enqueued behind them.
 void StreamExecutor::start_in_windows(StreamExecution& execution) {
   drain();
-  Statistics& statistics = execution.statistics_;
   const StreamTask& task = *execution.task_;
   for (std::uint64_t index = 0; index < execution.schedule_.lanes; ++index) {
     const Lane lane = execution.schedule_.make_lane(index);
     backend_.all_reduce_windows(windows_->job(lane, task));
     for (const Instruction& instruction : lane.instructions) {
       if (instruction.opcode == Opcode::send) {
-        const std::uint64_t bytes = task.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
-        if (task.tiers != nullptr) {
-          task.tiers->count_sent(statistics, bytes, backend_.rank(), instruction.peer);
-        } else {
-          statistics.bytes_sent += bytes;
-        }
-        ++statistics.frames_sent;
-        statistics.bytes_uncompressed +=
-            execution.schedule_.dense_bytes(instruction.chunk.count * element_bytes(task.dtype));
+        const std::uint32_t count = instruction.chunk.count;
+        execution.count_sent(task.call.codecs.of(instruction.hop).frame_bytes(count), count, backend_.rank(),
+                             instruction.peer);
+        ++execution.statistics_.frames_sent;
       }
     }
   }

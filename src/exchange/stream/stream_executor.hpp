@@ -92,6 +92,9 @@ class StreamExecution {
  private:
   friend class StreamExecutor;
   friend class StreamLane;
+  // Counts sent bytes and the elements that they stand for. `peer`: see Tiers::count_sent().
+  void count_sent(std::uint64_t bytes, std::uint64_t elements, int rank, int peer);
+
   Schedule schedule_;
   std::unique_ptr<StreamTask> task_;
   std::uint64_t lanes_left_ = 0;

@@ -147,13 +147,7 @@ void StreamLane::communicate(std::uint64_t group) {
 }
 
 void StreamLane::count_sent(std::uint64_t bytes, std::uint64_t elements, int peer) {
-  Statistics& statistics = execution_->statistics_;
-  statistics.bytes_uncompressed += execution_->schedule_.dense_bytes(elements * element_bytes(task_.dtype));
-  if (task_.tiers != nullptr) {
-    task_.tiers->count_sent(statistics, bytes, backend_.rank(), peer);
-  } else {
-    statistics.bytes_sent += bytes;
-  }
+  execution_->count_sent(bytes, elements, backend_.rank(), peer);
 }
 
 void StreamLane::use_library(std::uint64_t group) {

@@ -39,6 +39,17 @@ template <class T>
   return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype(), .terms = terms};
 }
 
+/// Returns the formula as kernels compute it. The series has fewer than kernels::kMostSeriesElements elements.
+[[nodiscard]] inline kernels::FrameSeries frame_series(const ChunkSeries& chunks, std::uint32_t frames) {
+  return {.frames = frames,
+          .each = static_cast<std::uint32_t>(chunks.each),
+          .longer = chunks.longer,
+          .tiles = chunks.tiles,
+          .begin = static_cast<std::uint32_t>(chunks.begin),
+          .end = static_cast<std::uint32_t>(chunks.end),
+          .last = static_cast<std::uint32_t>(chunks.last)};
+}
+
 /// Bytes from a frame of `count` elements to the next in a block.
 [[nodiscard]] std::uint64_t frame_pitch(const codec::Codec& codec, std::uint32_t count);
 

@@ -30,7 +30,7 @@ void StreamLane::sum_in_node(const Instruction& instruction, std::uint64_t group
   summed_as_ = sum_dtype();
   trace(instruction);
   backend_.sum_in_node(input.memory, sum.memory, summed_as_, node.each, node.rest);
-  const std::uint64_t sent = (node.ranks - 1) * node.each + (node.part.count == node.each ? node.rest : 0);
+  const std::uint64_t sent = node.ranks * node.each + node.rest - node.part.count;
   count_sent(sent * element_bytes(summed_as_), sent, backend_.rank());
 }
 

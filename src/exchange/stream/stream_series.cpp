@@ -168,15 +168,9 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
   if (pitch * chunks.size() > kernels::kMostSeriesBytes) {
     return std::nullopt;
   }
-  series.frames = {.frames = static_cast<std::uint32_t>(chunks.size()),
-                   .left_out = left_out,
-                   .pitch = static_cast<std::uint32_t>(pitch),
-                   .each = static_cast<std::uint32_t>(formula.each),
-                   .longer = formula.longer,
-                   .tiles = formula.tiles,
-                   .begin = static_cast<std::uint32_t>(formula.begin),
-                   .end = static_cast<std::uint32_t>(formula.end),
-                   .last = static_cast<std::uint32_t>(formula.last)};
+  series.frames = frame_series(formula, static_cast<std::uint32_t>(chunks.size()));
+  series.frames.left_out = left_out;
+  series.frames.pitch = static_cast<std::uint32_t>(pitch);
   if (series.frames.frames > 1 && !holds(series.place, series.frames, formula.base, chunks)) {
     return std::nullopt;
   }
@@ -214,7 +208,6 @@ void StreamLane::run(std::size_t index) {
   if (series.starts_at != index) {
     return;  // the series has run
   }
-  executor_.computed_ = executor_.computed_ || feeds(instruction);
   const bool encodes = series.opcode == Opcode::encode;
   if (encodes) {
     open_headers(series);

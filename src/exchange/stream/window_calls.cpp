@@ -14,12 +14,6 @@ namespace {
 // The codecs that have a kernel over windows: all lossy ones, without topk.
 bool has_kernel(const codec::Codec& codec) { return codec.lossy() && codec.spec().k == 0; }
 
-std::uint32_t longest_chunk(const ChunkSeries& series) {
-  const std::uint64_t longest = series.each + (series.longer > 0 ? codec::kTileElements : 0);
-  const std::uint64_t left = longest > series.begin ? longest - series.begin : 0;
-  return static_cast<std::uint32_t>(std::min(series.most, left));
-}
-
 std::uint32_t read(const std::uint32_t& word) {
   return std::atomic_ref(const_cast<std::uint32_t&>(word)).load(std::memory_order_relaxed);
 }
@@ -58,7 +52,7 @@ bool WindowCalls::takes(const Schedule& schedule, const StreamTask& task) const 
   const codec::Codec& first = task.call.codecs.first;
   const codec::Codec& second = task.call.codecs.second;
   const bool by_both = residuals.keeps.local && residuals.keeps.owner && !residuals.moved;
-  if (!schedule.two_shot || schedule.lanes == 0 || task.call.weighted || task.factor != 1 ||
+  if (schedule.chunk_elements == 0 || schedule.lanes == 0 || task.call.weighted || task.factor != 1 ||
       task.device_factor != nullptr || task.call.preconditioned || (residuals.any && !by_both) || !has_kernel(first) ||
       first.spec() != second.spec() || first.dtype() != second.dtype() || task.count > kernels::kMostSeriesElements) {
     return false;
@@ -79,16 +73,11 @@ kernels::WindowJob WindowCalls::job(const Lane& lane, const StreamTask& task) co
   kernels::WindowJob job{.places = places_, .encode = {}, .reduce = {}, .decode = {}};
   job.encode = {.call = fields,
                 .frame = {.bytes = nullptr,
-                          .count = longest_chunk(series),
+                          .count = series.chunk(0).count,  // no chunk is longer
                           .first_tile = static_cast<std::uint32_t>(series.begin / codec::kTileElements),
                           .hop = 0,
                           .peer = -1},
-                .series = {.frames = shape.ranks,
-                           .each = static_cast<std::uint32_t>(series.each),
-                           .longer = series.longer,
-                           .tiles = series.tiles,
-                           .begin = static_cast<std::uint32_t>(series.begin),
-                           .end = static_cast<std::uint32_t>(series.end)},
+                .series = frame_series(series, shape.ranks),
                 .values = task.input.data,
                 .values_dtype = task.dtype};
   job.reduce.call = fields;
@@ -111,7 +100,7 @@ void WindowCalls::abort() const noexcept { std::atomic_ref(places_.words->abort)
 
 void WindowCalls::check() const {
   const std::uint32_t missing = read(places_.words->missing);
-  if (missing == 0 || read(places_.words->abort) != 0) {  // who aborts has the reason
+  if (missing == 0 || read(places_.words->abort) != 0) {  // the caller of abort() reports the reason
     return;
   }
   const std::uint32_t rank = missing - 1;

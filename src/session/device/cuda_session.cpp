@@ -6,6 +6,7 @@
 #include "base/timeout.hpp"
 #include "exchange/stream/stream_cuda_device.hpp"
 #include "exchange/stream/stream_cuda_port.hpp"
+#include "session/device/cuda_share.hpp"
 #include "session/device/device_runner.hpp"
 #include "transport/relayed_messages.hpp"
 
@@ -26,10 +27,6 @@ std::unique_ptr<session::Runner> runner_over(std::shared_ptr<Transport> transpor
       std::make_shared<exchange::CudaDevice>(std::move(messages), device, stream, share), nullptr, options);
 }
 
-exchange::CudaShare share_of(const Policy& policy) {
-  return {.most_blocks = policy.device.blocks.value_or(0), .high_priority = policy.device.high_priority};
-}
-
 }  // namespace
 
 Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, Policy policy, SessionOptions options) {
@@ -40,7 +37,7 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
   policy.deterministic = true;  // dense as two_shot: the transport's own sums cannot use device memory
   const bool direct = transport->capabilities().device_memory && !environment_flag("GRADWIRE_STAGED");
   auto runner = runner_over(std::move(transport), direct ? Path::direct : Path::staged, device, stream,
-                            share_of(policy), options);
+                            session::share_of(policy.device), options);
   return session::make_session(std::move(runner), std::move(policy), options);
 }
 
@@ -48,7 +45,8 @@ Session make_session(std::shared_ptr<Processes> processes, cudaStream_t stream, 
   const int device = exchange::current_cuda_device();
   policy.deterministic = true;
   // This is always staged: a world that is over may leave receives behind, which then cannot write to device memory.
-  const auto make = [=, share = share_of(policy)](std::shared_ptr<Transport> transport, std::uint32_t /*epoch*/) {
+  const auto make = [=, share = session::share_of(policy.device)](std::shared_ptr<Transport> transport,
+                                                                  std::uint32_t /*epoch*/) {
     return runner_over(std::move(transport), Path::staged, device, stream, share, options);
   };
   return session::make_session(std::move(processes), make, std::move(policy), options);

@@ -44,22 +44,23 @@ void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
     return;
   }
   const OfBucket& now = of_bucket(bucket);
-  OfBucket before = now;
   exchange::StreamBackend& backend = device_.backend();
-  const auto copy = [&](DeviceRange<float>& range) {
+  const auto copied = [&](DeviceRange<float> range) {
     if (range.data != nullptr) {
       const std::size_t bytes = range.count * sizeof(float);
       auto* const made = reinterpret_cast<float*>(backend.acquire(bytes));
       backend.copy(made, range.data, bytes);
       range.data = made;
     }
+    return range;
   };
-  // A device whose steps can be undone has no library that sums inside nodes.
-  copy(before.ranges.local);
+  OfBucket before{.held = now.held, .moved = now.moved, .ranges = {}, .parts = now.parts};
   try {
-    copy(before.ranges.owner);
+    before.ranges.local = copied(now.ranges.local);
+    before.ranges.owner = copied(now.ranges.owner);
+    before.ranges.node = copied(now.ranges.node);
   } catch (...) {
-    drop(backend, before.ranges.local);
+    drop(backend, before.ranges);
     throw;
   }
   before_.emplace(bucket, before);
@@ -67,8 +68,7 @@ void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
 
 void DeviceResiduals::commit() {
   for (auto& [bucket, before] : before_) {
-    drop(device_.backend(), before.ranges.local);
-    drop(device_.backend(), before.ranges.owner);
+    drop(device_.backend(), before.ranges);
   }
   before_.clear();
 }
@@ -76,8 +76,7 @@ void DeviceResiduals::commit() {
 void DeviceResiduals::undo() {
   for (auto& [bucket, before] : before_) {
     OfBucket& now = of_bucket(bucket);
-    drop(device_.backend(), now.ranges.local);
-    drop(device_.backend(), now.ranges.owner);
+    drop(device_.backend(), now.ranges);
     now = before;
   }
   before_.clear();
@@ -124,6 +123,12 @@ void DeviceResiduals::drop(exchange::StreamBackend& backend, DeviceRange<float>&
     backend.release(reinterpret_cast<std::byte*>(range.data));
     range = {};
   }
+}
+
+void DeviceResiduals::drop(exchange::StreamBackend& backend, Ranges& ranges) const {
+  drop(backend, ranges.local);
+  drop(backend, ranges.owner);
+  drop(backend, ranges.node);
 }
 
 void DeviceResiduals::end(exchange::StreamBackend& backend, std::uint32_t bucket, const Use& use) {
@@ -250,12 +255,9 @@ void DeviceResiduals::upload(DeviceRange<float>& range, const std::vector<float>
   device_.upload(range.data, bytes_of(values));
 }
 
-// Moves what this rank sums or owns in a bucket of nodes' sums to its place there. Returns whether it is such a bucket.
-bool DeviceResiduals::take_parts(const plan::Bucket& bucket, const plan::Plan& plan, OfBucket& now,
+// Moves what this rank sums or owns in a bucket of nodes' sums to its place there.
+void DeviceResiduals::take_parts(const plan::Bucket& bucket, const plan::Plan& plan, OfBucket& now,
                                  std::vector<float>& summed, std::vector<float>& owner) {
-  if (!plan.options.node_sums || bucket.algorithm != Algorithm::hierarchical) {
-    return false;
-  }
   now.parts =
       exchange::parts_of(bucket.count, exchange::stream_chunks(device_.backend().world_size(), plan.chunk_bytes),
                          {device_.backend().rank(), device_.backend().world_size(), plan.tiers});
@@ -269,7 +271,6 @@ bool DeviceResiduals::take_parts(const plan::Bucket& bucket, const plan::Plan& p
   if (now.held && !node.empty()) {
     upload(now.ranges.node, node, 0);
   }
-  return true;
 }
 
 void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan) {
@@ -278,7 +279,8 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
   const std::uint64_t owned_end = owned_first + shards.shard_count(device_.backend().rank());
   std::vector<float> local(bucket.count);
   std::vector<float> owner(bucket.count);
-  std::vector<float> summed(bucket.count);
+  const bool by_library = plan.by_library(bucket);
+  std::vector<float> summed(by_library ? bucket.count : 0);
   bool any_local = false;
   bool any_owner = false;
   bool all_owned = true;
@@ -296,7 +298,7 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
       for (const ResidualStore::Range& range : found->second) {
         const std::uint64_t first = part.offset + range.offset;
         const bool owned = site == EncodeSite::owner;
-        std::vector<float>& to = owned ? owner : site == EncodeSite::intra ? summed : local;
+        std::vector<float>& to = owned ? owner : by_library && site == EncodeSite::intra ? summed : local;
         const auto begin = to.begin() + static_cast<std::ptrdiff_t>(first);
         std::transform(range.values.begin(), range.values.end(), begin, begin, std::plus<>());
         const bool any = !range.values.empty();
@@ -306,7 +308,8 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
       }
     }
   }
-  if (take_parts(bucket, plan, now, summed, owner)) {
+  if (by_library) {
+    take_parts(bucket, plan, now, summed, owner);
     const auto any = [](const std::vector<float>& values) {
       return std::any_of(values.begin(), values.end(), [](float x) { return x != 0; });
     };
@@ -314,8 +317,8 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
     any_owner = any(owner);
     any_local = any(local) || any(summed);
     all_owned = false;
+    std::transform(local.begin(), local.end(), summed.begin(), local.begin(), std::plus<>());
   }
-  std::transform(local.begin(), local.end(), summed.begin(), local.begin(), std::plus<>());
   if (any_local) {
     upload(now.ranges.local, local, 0);
   }
@@ -335,9 +338,7 @@ void DeviceResiduals::load(ResidualStore residuals, const plan::Plan& plan) {
                 "load: memory was reserved, and a captured step may use its residuals; load before reserve()");
   }
   for (OfBucket& now : buckets_) {
-    drop(device_.backend(), now.ranges.local);
-    drop(device_.backend(), now.ranges.owner);
-    drop(device_.backend(), now.ranges.node);
+    drop(device_.backend(), now.ranges);
     now = {};
   }
   for (const plan::Bucket& bucket : plan.buckets) {

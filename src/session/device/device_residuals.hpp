@@ -68,12 +68,13 @@ class DeviceResiduals {
   OfBucket& of_bucket(std::uint32_t bucket);
   void copy_for_undo(std::uint32_t bucket);
   void drop(exchange::StreamBackend& backend, exchange::DeviceRange<float>& range) const;
+  void drop(exchange::StreamBackend& backend, Ranges& ranges) const;
   void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const exchange::DeviceRange<float>& range,
                  std::chrono::milliseconds timeout, std::vector<SavedResidual>& saved);
   void save_parts(const plan::Bucket& bucket, const OfBucket& now, std::chrono::milliseconds timeout,
                   std::vector<SavedResidual>& saved);
-  [[nodiscard]] bool take_parts(const plan::Bucket& bucket, const plan::Plan& plan, OfBucket& now,
-                                std::vector<float>& summed, std::vector<float>& owner);
+  void take_parts(const plan::Bucket& bucket, const plan::Plan& plan, OfBucket& now, std::vector<float>& summed,
+                  std::vector<float>& owner);
   void load_bucket(exchange::ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan);
   void upload(exchange::DeviceRange<float>& range, const std::vector<float>& values, std::uint64_t first);
 

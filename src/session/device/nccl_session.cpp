@@ -6,13 +6,14 @@
 #include "exchange/peers.hpp"
 #include "exchange/stream/stream_nccl.hpp"
 #include "gradwire/nccl.hpp"
+#include "session/device/cuda_share.hpp"
 #include "session/device/device_runner.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::nccl {
 Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options) {
-  std::shared_ptr<exchange::StreamDevice> device = exchange::make_nccl_device(
-      comm, stream, {.most_blocks = policy.device.blocks.value_or(0), .high_priority = policy.device.high_priority});
+  std::shared_ptr<exchange::StreamDevice> device =
+      exchange::make_nccl_device(comm, stream, session::share_of(policy.device));
   exchange::DevicePeers peers(*device, checked_timeout(options.timeout, "nccl::make_session"));
   std::vector<std::uint32_t> nodes = exchange::nodes_by_host(peers, transport::tcp::host_identity());
   return session::make_session(
