@@ -99,7 +99,6 @@ class Access {
     std::snprintf(text, sizeof text, " at 0x%llx", static_cast<unsigned long long>(address_));
     Machine::current->fail(warp_, instruction_, lane_, what + text);
   }
-  [[nodiscard]] std::size_t bytes() const { return size_; }
 
  private:
   void in_bounds(std::uint64_t offset, std::size_t bytes, const char* where) const {

@@ -56,8 +56,6 @@ struct Block {
   std::vector<Cell> shared_cells;
   Knowledge knowledge;
   std::map<std::uint32_t, ThreadSync> threads;  // those that acquired or fenced since the last barrier
-
-  [[nodiscard]] Warp& warp_of(std::uint32_t thread) { return warps[thread / 32]; }
 };
 
 struct Launch {

@@ -166,14 +166,6 @@ Kernel& Module::kernel(std::string_view name) {
   return found->second;
 }
 
-std::vector<std::string> Module::kernel_names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, kernel] : kernels_) {
-    names.push_back(name);
-  }
-  return names;
-}
-
 const Variable* Module::variable(std::string_view name) const {
   const auto found = variables_.find(name);
   return found == variables_.end() ? nullptr : &found->second;

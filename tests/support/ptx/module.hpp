@@ -146,8 +146,6 @@ class Module {
 
   /// Returns the kernel of that name, decoded; throws Finding if an instruction is unknown or there is no such kernel.
   Kernel& kernel(std::string_view name);
-  [[nodiscard]] bool has(std::string_view name) const { return kernels_.contains(name); }
-  [[nodiscard]] std::vector<std::string> kernel_names() const;
   [[nodiscard]] const Variable* variable(std::string_view name) const;
   /// Returns "file:line, inlined at file:line" of an instruction, or nothing without -lineinfo.
   [[nodiscard]] std::string source_of(const Instruction& instruction) const;
@@ -157,7 +155,6 @@ class Module {
   std::vector<SourcePlace> places;
 
  private:
-  friend class Decoder;
   void read_kernel(std::size_t& at, std::uint32_t& line);
   void read_variable(std::string_view statement, std::uint32_t line);
   [[nodiscard]] std::string place_text(const SourcePlace& place) const;

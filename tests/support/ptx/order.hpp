@@ -28,11 +28,11 @@ struct StampFields {
 using Clock = std::vector<std::uint64_t>;
 void join(Clock& clock, const Clock& other);
 
-/// What a thread knows of other agents by acquiring what they released: their accesses before a barrier, and those of
-/// the thread that released up to there.
+/// What a thread knows of another agent after an acquire: all its accesses before `block_epoch`, and in that epoch
+/// those of `threads`, each up to the warp epoch given.
 struct Known {
   std::uint32_t block_epoch = 0;
-  std::map<std::uint32_t, std::uint32_t> threads;  // of that epoch: thread, its last epoch of the warp that is known
+  std::map<std::uint32_t, std::uint32_t> threads;  // by thread: the last epoch of its warp that is known
 };
 class Knowledge {
  public:
@@ -47,10 +47,10 @@ class Knowledge {
 
 class Order {
  public:
-  /// Notes an activity whose earlier ones are those of `clock`; returns its number. The clock then covers it.
+  /// Adds an activity that follows those in `clock`, and returns its number; `clock` then includes it.
   std::uint32_t add_activity(std::uint32_t stream, Clock& clock, std::string name);
   std::uint32_t add_agent(std::uint32_t activity, std::uint32_t block);
-  /// Whether all of the activity of `earlier` ended before `activity` began.
+  /// Whether the activity of `agent` ended before `activity` began.
   [[nodiscard]] bool ended_before(std::uint32_t agent, std::uint32_t activity) const;
   [[nodiscard]] std::string name_of(Stamp stamp) const;
   [[nodiscard]] std::uint32_t activity_of(std::uint32_t agent) const { return agents_[agent].activity; }

@@ -10,7 +10,8 @@ namespace {
 
 ThreadSync& sync_of(Warp& warp, std::uint32_t lane) { return warp.block->threads[warp.number * 32 + lane]; }
 
-// All that a thread knows, and its own accesses so far. Later ones of this thread are told apart by its epoch.
+// Returns what the thread knows, its own accesses included. Its epoch then grows, so that later accesses are not
+// covered.
 Knowledge release(Warp& warp, std::uint32_t lane) {
   Block& block = *warp.block;
   const std::uint32_t thread = warp.number * 32 + lane;
@@ -40,10 +41,14 @@ void acquire(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64
     return;
   }
   ThreadSync& sync = sync_of(warp, lane);
-  if (reaches(found->second, Scope::system, warp.block->grid->activity)) {
+  const std::uint32_t activity = warp.block->grid->activity;
+  if (reaches(found->second, Scope::system, activity)) {
     sync.observed.add(found->second.knowledge);
+    if (found->second.activity != activity) {
+      sync.observed_scope = Scope::system;  // only a fence of the system reaches another grid
+    }
   }
-  if (form.acquires && reaches(found->second, form.scope, warp.block->grid->activity)) {
+  if (form.acquires && reaches(found->second, form.scope, activity)) {
     sync.acquired.add(found->second.knowledge);
   }
 }

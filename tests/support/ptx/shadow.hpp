@@ -15,7 +15,7 @@ namespace gradwire::ptx {
 
 struct Cell {
   Stamp writer = 0;
-  Stamp reader = 0;  // two readers suffice: no writer is both of them
+  Stamp reader = 0;  // two readers suffice: any later writer is not one of them
   Stamp other_reader = 0;
 };
 
@@ -67,7 +67,6 @@ class Memory {
   /// Forgets an allocation; returns false if none begins there.
   bool remove(const void* base);
   [[nodiscard]] Allocation* find(std::uint64_t address);
-  [[nodiscard]] std::size_t count() const { return allocations_.size(); }
   /// Nothing may access these bytes from now on.
   void forbid(const void* from, std::size_t bytes);
   /// These bytes count as never written.
