@@ -97,7 +97,6 @@ class GpuReader : private policy::PolicyValues {
          {"latency", seconds("latency", cluster_.inside.latency_seconds)},
          {"peer_access", [this](const toml::node& node) { cluster_.peer_access = read_bool(node, "peer_access"); }}});
     need_rate(keys, cluster_.inside, "inside", "a card reaches to the others of its node, such as \"340GB/s\"");
-    has_inside_ = true;
   }
 
   void read_between(const toml::table& keys) {
@@ -106,7 +105,6 @@ class GpuReader : private policy::PolicyValues {
                 {"latency", seconds("latency", cluster_.between.latency_seconds)},
                 {"shared", [this](const toml::node& node) { shared_ = read_bool(node, "shared"); }}});
     need_rate(keys, cluster_.between, "between", "a card (shared = true: a node) reaches to other nodes");
-    has_between_ = true;
   }
 
   void read_nccl(const toml::table& keys) {
@@ -116,7 +114,6 @@ class GpuReader : private policy::PolicyValues {
                 {"inside_rate", rate("inside_rate", cluster_.nccl_inside.bytes_per_second)},
                 {"inside_latency", seconds("inside_latency", cluster_.nccl_inside.latency_seconds)}});
     need_rate(keys, cluster_.nccl, "nccl", "its all-reduce reaches, as nccl-tests counts it (busbw)");
-    has_nccl_ = true;
   }
 
   void read_card(const toml::table& keys) {
@@ -166,13 +163,13 @@ class GpuReader : private policy::PolicyValues {
       missing("nodes x cards is " + std::to_string(cluster_.nodes) + " x " + std::to_string(cluster_.cards) +
               "; write 2 to " + std::to_string(kMostCards) + " cards in all");
     }
-    if (cluster_.cards > 1 && !has_inside_) {
+    if (cluster_.cards > 1 && !reaches(cluster_.inside)) {
       missing("a node has " + std::to_string(cluster_.cards) + " cards, but there is no [inside]; write it, with rate");
     }
-    if (cluster_.nodes > 1 && !has_between_) {
+    if (cluster_.nodes > 1 && !reaches(cluster_.between)) {
       missing("there are " + std::to_string(cluster_.nodes) + " nodes, but no [between]; write it, with rate");
     }
-    if (!has_nccl_) {
+    if (!reaches(cluster_.nccl)) {
       missing("there is no [nccl], with which all is compared; write it, with rate and latency");
     }
     if (shared_) {
@@ -190,9 +187,6 @@ class GpuReader : private policy::PolicyValues {
   const std::string& source_;
   exchange::DeviceCluster cluster_;
   bool shared_ = false;
-  bool has_inside_ = false;
-  bool has_between_ = false;
-  bool has_nccl_ = false;
 };
 
 }  // namespace

@@ -227,6 +227,24 @@ TEST(DeviceCounts, TheModelCountsTheSame) {
   }
 }
 
+TEST(DeviceCounts, TheModelCountsTheSameInTiers) {
+  for (const auto& [nodes, per_node] : {std::pair{2, 2}, std::pair{2, 8}, std::pair{8, 8}}) {
+    for (const std::uint64_t mib : {1, 25, 256}) {
+      for (const bool feedback : {false, true}) {
+        const exchange::DeviceCluster cluster{.nodes = nodes, .cards = per_node};
+        const exchange::DeviceTimeline::Counts model =
+            forecast_device(cluster, exchange::DeviceWay::tiers,
+                            {.count = mib * kMiB / sizeof(float), .codec = "int8", .feedback = feedback})
+                .counts;
+        const Step step{.world = nodes * per_node, .bytes = mib * kMiB, .feedback = feedback, .per_node = per_node};
+        EXPECT_EQ(count(step).counts, (Counts{model.kernels, static_cast<long>(model.groups),
+                                              static_cast<long>(model.sends), model.events}))
+            << nodes << " x " << per_node << ", " << mib << " MiB" << (feedback ? ", feedback" : "");
+      }
+    }
+  }
+}
+
 // Mutation tried: the gather waits for the compute queue.
 TEST(DeviceCounts, OneTensorInTiersTakesSixKernelsAndFourGroupsAtAnyNumberOfNodes) {
   for (const auto& [nodes, per_node] : {std::pair{2, 2}, std::pair{2, 8}, std::pair{8, 8}}) {

@@ -1,12 +1,12 @@
 // Predicts how long the work of a collective takes on GPUs: a host that enqueues one thing after the other, and queues
-// of a device that run it in order, with events between them. It knows no executor: who enqueues says what. Defaults
-// are those of an H100 with its host, as docs/explanation/device-collectives.md tells where they come from.
+// of a device that run it in order, with events between them. It knows no executor: its caller states
+// each operation. The defaults are those of an H100 and its host; docs/explanation/device-collectives.md names their
+// sources.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "exchange/model/cost_model.hpp"
@@ -60,7 +60,7 @@ struct DeviceCluster {
 
 class DeviceTimeline {
  public:
-  enum class Queue : std::uint8_t { host, compute, messages, inside };
+  enum class Queue : std::uint8_t { host, compute, messages };
   enum class Kind : std::uint8_t { kernel, group, event };
   /// A piece of work in a queue, in seconds from the start. The host's spans are the times in which it enqueues.
   struct Span {
@@ -83,11 +83,11 @@ class DeviceTimeline {
 
   /// A kernel over `tiles` tiles that reads and writes `bytes`.
   void kernel(double tiles, double bytes);
-  /// A kernel that takes so long.
+  /// A kernel that takes `seconds`.
   void kernel_of(double seconds);
   /// Messages that travel together; bytes are those that this card sends. Their latency is that of the longest way.
   void group(std::uint64_t sends, std::uint64_t receives, double inside_bytes, double between_bytes);
-  /// NCCL's reduce-scatter or all-gather inside a node, of which this card sends so many bytes.
+  /// NCCL's reduce-scatter or all-gather inside a node, in which this card sends `bytes`.
   void collective_inside(double bytes);
   /// Records an event and returns when the queue's present work will have run.
   double record(Queue queue);
@@ -111,8 +111,8 @@ class DeviceTimeline {
   const DeviceCluster& cluster_;
   Counts counts_;
   std::vector<Span> spans_;
-  std::array<double, 4> ends_{};
-  std::array<double, 4> busy_{};
+  std::array<double, 3> ends_{};
+  std::array<double, 3> busy_{};
 };
 
 }  // namespace gradwire::exchange

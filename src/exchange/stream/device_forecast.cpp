@@ -16,9 +16,8 @@ namespace {
 
 using Row = DeviceTimeline::Queue;
 
-constexpr std::uint64_t kTierLanes = 4;
-
-// The chunks of the executor as it was: at least four of a shard, and in memory 32 MiB of all ranks.
+// Chunk sizes of the executor until 2026-11-29: at least four chunks a shard, and at most 32 MiB for the frames of all
+// ranks in a lane.
 ChunkSize chunks_before(int ranks) {
   constexpr std::uint64_t kLaneBytes = 32ULL << 20, kLeast = 256ULL << 10, kMost = 4ULL << 20;
   return std::clamp(kLaneBytes / static_cast<std::uint64_t>(ranks), kLeast, kMost);
@@ -83,15 +82,26 @@ class TimelineBackend final : public NullBackend {
     (peer / cards_ == rank() / cards_ ? inside_ : between_) += bytes.size();
   }
   void receive(std::span<std::byte> /*bytes*/, int /*peer*/) override { ++receives_; }
+  void sum_in_node(const void* /*from*/, void* /*to*/, DType dtype, std::uint64_t each,
+                   std::uint64_t /*rest*/) override {
+    node_bytes_ = (cards_ - 1) * array_bytes(dtype, each);
+  }
+  void gather_in_node(void* /*all*/, std::uint64_t bytes) override {
+    node_bytes_ = (cards_ - 1) * static_cast<double>(bytes);
+  }
   void end_group() override {
-    timeline_.group(sends_, receives_, static_cast<double>(inside_), static_cast<double>(between_));
+    if (node_bytes_ > 0) {
+      timeline_.collective_inside(std::exchange(node_bytes_, 0.0));
+    } else {
+      timeline_.group(sends_, receives_, static_cast<double>(inside_), static_cast<double>(between_));
+    }
   }
 
  private:
   static Row row(Queue queue) noexcept { return queue == Queue::compute ? Row::compute : Row::messages; }
 
   void open_header() { timeline_.kernel(0, 0); }
-  // Before there were launches for several headers, each encoder and each sum began with its own.
+  // The executor of that time launched one header kernel for each encoder and each sum.
   void open_frame(bool closed) {
     if (closed || each_frame_) {
       open_header();
@@ -124,6 +134,7 @@ class TimelineBackend final : public NullBackend {
   bool each_frame_;
   std::vector<double> moments_;  // of events
   std::uint64_t sends_ = 0, receives_ = 0, inside_ = 0, between_ = 0;
+  double node_bytes_ = 0;  // that NCCL's sum or gather inside the node sends, in the group that is open
 };
 
 // A step follows the caller's stream, and leads it at its end, behind two kernels of its own.
@@ -145,124 +156,53 @@ void step(DeviceTimeline& timeline, const DeviceBucket& bucket, const Body& body
   timeline.event();
 }
 
-std::uint64_t run_executor(const DeviceCluster& cluster, const DeviceBucket& bucket, bool each_frame,
+std::uint64_t run_executor(const DeviceCluster& cluster, DeviceWay way, const DeviceBucket& bucket,
                            DeviceTimeline& timeline) {
+  const bool before = way == DeviceWay::four_lanes;
+  const bool tiers = way == DeviceWay::tiers;
   NoMemory source;
   memory::Arena arena(source);
-  TimelineBackend backend(arena, cluster, timeline, each_frame);
-  Resolved resolved =
-      resolve({.codec = bucket.codec,
-               .second_hop = default_second_hop(bucket.codec, cluster.ranks()),
-               .dtype = bucket.dtype,
-               .count = bucket.count,
-               .feedback = bucket.feedback,
-               .chunk_bytes = each_frame ? chunks_before(cluster.ranks()) : stream_chunks(cluster.ranks())},
-              {0, cluster.ranks()});
+  TimelineBackend backend(arena, cluster, timeline, before);
+  const auto nodes =
+      tiers ? std::make_shared<const Tiers>(Tiers::in_rows(static_cast<std::uint32_t>(cluster.cards), cluster.ranks()))
+            : nullptr;
+  Resolved resolved = resolve({.algorithm = tiers ? Algorithm::hierarchical : Algorithm::two_shot,
+                               .codec = bucket.codec,
+                               .second_hop = default_second_hop(bucket.codec, tiers ? cluster.nodes : cluster.ranks()),
+                               .intra = CodecSpec::exact(),
+                               .dtype = bucket.dtype,
+                               .count = bucket.count,
+                               .feedback = bucket.feedback,
+                               .chunk_bytes = before ? chunks_before(cluster.ranks()) : stream_chunks(cluster.ranks()),
+                               .native = {.in_nodes = tiers}},
+                              {0, cluster.ranks(), nodes});
   const std::uint64_t lanes = resolved.schedule.lanes;
   const auto memory = [&](std::size_t element) { return source.allocate(bucket.count * element); };
+  const auto residual = [&] { return bucket.feedback ? reinterpret_cast<float*>(memory(sizeof(float))) : nullptr; };
   const std::size_t element = element_bytes(bucket.dtype);
-  auto* residual = bucket.feedback ? reinterpret_cast<float*>(memory(sizeof(float))) : nullptr;
-  auto* owned = bucket.feedback ? reinterpret_cast<float*>(memory(sizeof(float))) : nullptr;
-  const std::uint64_t held = bucket.feedback ? bucket.count : 0;
-  const ResidualUse::Range range = resolved.call.residuals.owned;
+  const ResidualUse::Range owned = resolved.call.residuals.owned;
+  const std::uint64_t held = bucket.feedback && !tiers ? bucket.count : 0;
   StreamExecutor executor(backend);
-  executor.run(std::move(resolved.schedule), {.input = {memory(element), 0, bucket.count},
-                                              .output = {memory(element), 0, bucket.count},
-                                              .count = bucket.count,
-                                              .dtype = bucket.dtype,
-                                              .call = std::move(resolved.call),
-                                              .step = reinterpret_cast<const std::uint32_t*>(memory(1)),
-                                              .status = reinterpret_cast<kernels::DeviceStatus*>(memory(1)),
-                                              .local_residual = {residual, 0, held},
-                                              .owner_residual = {owned, range.first, range.count},
-                                              .name = "forecast"});
+  executor.run(std::move(resolved.schedule),
+               {.input = {memory(element), 0, bucket.count},
+                .output = {memory(element), 0, bucket.count},
+                .count = bucket.count,
+                .dtype = bucket.dtype,
+                .call = std::move(resolved.call),
+                .step = reinterpret_cast<const std::uint32_t*>(memory(1)),
+                .status = reinterpret_cast<kernels::DeviceStatus*>(memory(1)),
+                .local_residual = {tiers ? nullptr : residual(), 0, held},
+                .owner_residual = {tiers ? nullptr : residual(), owned.first, tiers ? 0 : owned.count},
+                .node_residual = tiers ? residual() : nullptr,
+                .name = "forecast"});
   return lanes;
 }
 
-/// The tiers, stage by stage; lane l is in stage t - l in turn t, so that both links and the card work beside each
-/// other.
-class TierStages {
- public:
-  TierStages(const DeviceCluster& cluster, const DeviceBucket& bucket, std::uint64_t lanes, DeviceTimeline& timeline)
-      : timeline_(timeline),
-        codec_(bucket.codec, bucket.dtype),
-        dtype_(bucket.dtype),
-        feedback_(bucket.feedback),
-        cards_(static_cast<std::uint64_t>(cluster.cards)),
-        nodes_(static_cast<std::uint64_t>(cluster.nodes)),
-        count_(bucket.count / lanes),
-        moments_(lanes) {}
-
-  void run() {
-    constexpr std::uint64_t kStages = 5;
-    for (std::uint64_t turn = 0; turn < moments_.size() + kStages - 1; ++turn) {
-      for (std::uint64_t lane = 0; lane < moments_.size(); ++lane) {
-        if (turn >= lane && turn - lane < kStages) {
-          stage(turn - lane, moments_[lane]);
-        }
-      }
-    }
-  }
-
- private:
-  // `moment`: when the lane's previous stage has run.
-  void stage(std::uint64_t number, double& moment) {
-    const std::uint64_t node_sum = count_ / cards_;  // elements that this card sums over its node
-    const std::uint64_t shard = node_sum / nodes_;   // elements that it sums over all nodes
-    const auto others = static_cast<double>(cards_ - 1);
-    const auto peers = static_cast<double>(nodes_ - 1);
-    switch (number) {
-      case 0: inside(moment, others * array_bytes(dtype_, node_sum)); break;
-      case 1:
-        timeline_.wait(Row::compute, moment);
-        timeline_.kernel(0, 0);
-        kernel(shard * (nodes_ - 1), array_bytes(dtype_, shard * (nodes_ - 1)) + frames(shard) * peers);
-        exchange(moment, shard);
-        break;
-      case 2:
-        timeline_.wait(Row::compute, moment);
-        kernel(shard, array_bytes(dtype_, shard) + frames(shard) * (peers + 1));
-        exchange(moment, shard);
-        break;
-      case 3: inside(moment, others * frames(node_sum)); break;
-      default:
-        timeline_.wait(Row::compute, moment);
-        timeline_.kernel(tiles_in(count_), frames(count_) + array_bytes(dtype_, count_));
-    }
-  }
-
-  double frames(std::uint64_t count) const { return static_cast<double>(codec_.payload_bytes(count)); }
-  void kernel(std::uint64_t count, double bytes) {
-    timeline_.kernel(tiles_in(count), bytes + (feedback_ ? kResidualBytes * static_cast<double>(count) : 0));
-  }
-  void inside(double& moment, double bytes) {
-    if (moment > 0) {
-      timeline_.wait(Row::inside, moment);
-    }
-    timeline_.collective_inside(bytes);
-    moment = timeline_.record(Row::inside);
-  }
-  void exchange(double& moment, std::uint64_t shard) {
-    timeline_.wait(Row::messages, timeline_.record(Row::compute));
-    timeline_.group(nodes_ - 1, nodes_ - 1, 0, frames(shard) * static_cast<double>(nodes_ - 1));
-    moment = timeline_.record(Row::messages);
-  }
-
-  DeviceTimeline& timeline_;
-  codec::Codec codec_;
-  DType dtype_;
-  bool feedback_;
-  std::uint64_t cards_, nodes_, count_;
-  std::vector<double> moments_;  // of each lane
-};
-
-DeviceForecast forecast_of(DeviceWay way, std::uint64_t lanes, const DeviceTimeline& timeline) {
-  return {.way = way,
-          .lanes = lanes,
-          .counts = timeline.counts(),
+DeviceForecast forecast_of(const DeviceTimeline& timeline) {
+  return {.counts = timeline.counts(),
           .host_seconds = timeline.busy_seconds(Row::host),
           .compute_seconds = timeline.busy_seconds(Row::compute),
-          .link_seconds = timeline.busy_seconds(Row::messages) + timeline.busy_seconds(Row::inside),
+          .link_seconds = timeline.busy_seconds(Row::messages),
           .seconds = timeline.seconds(),
           .spans = timeline.spans()};
 }
@@ -270,20 +210,10 @@ DeviceForecast forecast_of(DeviceWay way, std::uint64_t lanes, const DeviceTimel
 DeviceForecast forecast_executor(const DeviceCluster& cluster, DeviceWay way, const DeviceBucket& bucket) {
   DeviceTimeline timeline(cluster);
   std::uint64_t lanes = 0;
-  step(timeline, bucket, [&] { lanes = run_executor(cluster, bucket, way == DeviceWay::four_lanes, timeline); });
-  return forecast_of(way, lanes, timeline);
-}
-
-DeviceForecast forecast_tiers(const DeviceCluster& cluster, const DeviceBucket& bucket) {
-  DeviceForecast best;
-  for (const std::uint64_t lanes : {std::uint64_t{1}, kTierLanes}) {
-    DeviceTimeline timeline(cluster);
-    step(timeline, bucket, [&] { TierStages(cluster, bucket, lanes, timeline).run(); });
-    if (lanes == 1 || timeline.seconds() < best.seconds) {
-      best = forecast_of(DeviceWay::tiers, lanes, timeline);
-    }
-  }
-  return best;
+  step(timeline, bucket, [&] { lanes = run_executor(cluster, way, bucket, timeline); });
+  DeviceForecast forecast = forecast_of(timeline);
+  forecast.lanes = lanes;
+  return forecast;
 }
 
 DeviceForecast forecast_fused(const DeviceCluster& cluster, const DeviceBucket& bucket) {
@@ -291,19 +221,17 @@ DeviceForecast forecast_fused(const DeviceCluster& cluster, const DeviceBucket& 
   const codec::Codec codec(bucket.codec, bucket.dtype);
   timeline.kernel_of(fused_seconds(cluster, static_cast<double>(codec.payload_bytes(bucket.count))) -
                      cluster.host.kernel);
-  return forecast_of(DeviceWay::fused, 0, timeline);
+  return forecast_of(timeline);
 }
 
 DeviceForecast forecast_nccl(const DeviceCluster& cluster, double seconds) {
-  DeviceTimeline timeline(cluster);
-  DeviceForecast forecast = forecast_of(DeviceWay::nccl, 0, timeline);
-  forecast.counts.kernels = 1;
-  forecast.host_seconds = cluster.host.group;
-  forecast.link_seconds = seconds - cluster.host.group;
-  forecast.seconds = seconds;
-  forecast.spans = {{Row::host, DeviceTimeline::Kind::group, 0, cluster.host.group},
-                    {Row::messages, DeviceTimeline::Kind::group, cluster.host.group, seconds}};
-  return forecast;
+  using Kind = DeviceTimeline::Kind;
+  const double enqueued = cluster.host.group;
+  return {.counts = {.kernels = 1},
+          .host_seconds = enqueued,
+          .link_seconds = seconds - enqueued,
+          .seconds = seconds,
+          .spans = {{Row::host, Kind::group, 0, enqueued}, {Row::messages, Kind::group, enqueued, seconds}}};
 }
 
 }  // namespace
@@ -332,10 +260,11 @@ DeviceForecast forecast_device(const DeviceCluster& cluster, DeviceWay way, cons
   switch (way) {
     case DeviceWay::nccl: forecast = forecast_nccl(cluster, nccl); break;
     case DeviceWay::four_lanes:
-    case DeviceWay::one_lane: forecast = forecast_executor(cluster, way, bucket); break;
-    case DeviceWay::tiers: forecast = forecast_tiers(cluster, bucket); break;
+    case DeviceWay::one_lane:
+    case DeviceWay::tiers: forecast = forecast_executor(cluster, way, bucket); break;
     case DeviceWay::fused: forecast = forecast_fused(cluster, bucket); break;
   }
+  forecast.way = way;
   forecast.nccl_seconds = nccl;
   return forecast;
 }

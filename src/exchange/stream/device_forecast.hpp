@@ -1,5 +1,5 @@
-// Predicts the all-reduce of one bucket over GPUs for each way to make it. What the stream executor enqueues is found
-// by running it, over a backend that only writes down what is asked of it; the other ways are written out here.
+// Predicts the all-reduce of one bucket over GPUs, for each way to make it. The stream executor runs over a backend
+// that records its kernels, groups and events; NCCL's own sum and the one kernel inside a node are formulas.
 #pragma once
 
 #include <cstdint>
