@@ -7,6 +7,7 @@
 
 #include "exchange/default_codecs.hpp"
 #include "gradwire/error.hpp"
+#include "plan/memory_use.hpp"
 #include "plan/plan.hpp"
 
 namespace gradwire::cli {
@@ -79,6 +80,14 @@ double sent_bytes(const exchange::Cluster& cluster, const plan::Bucket& bucket, 
   return others(cluster.ranks) * elements * (hops.first.bytes + hops.second.bytes);
 }
 
+std::vector<std::uint32_t> nodes_of(const exchange::Cluster& cluster) {
+  std::vector<std::uint32_t> nodes;
+  for (int rank = 0; rank < cluster.ranks; ++rank) {
+    nodes.push_back(static_cast<std::uint32_t>(rank / cluster.ranks_per_node));
+  }
+  return nodes;
+}
+
 CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& cluster, const CodecSpec& codec,
                            Algorithm algorithm, std::span<const Candidate> candidates) {
   Policy policy;
@@ -86,7 +95,9 @@ CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& clus
   if (codec == CodecSpec::exact()) {
     policy.small.reset();
   }
-  const plan::Plan plan = plan::make_plan(policy, model.layers, {.world_size = cluster.ranks});
+  policy.defaults.algorithm = algorithm;
+  const plan::Plan plan =
+      plan::make_plan(policy, model.layers, {.world_size = cluster.ranks, .nodes = nodes_of(cluster)});
   const double forward = model.compute_seconds * (1 - model.backward);
   const double total = elements_of(model);
   CodecForecast result{.codec = codec, .algorithm = algorithm, .step = {}};
@@ -101,6 +112,7 @@ CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& clus
     result.sent_bytes += sent_bytes(cluster, bucket, algorithm, hops);
   }
   result.step = exchange::step_cost(model.compute_seconds, buckets);
+  result.memory = memory_of(plan).session();
   return result;
 }
 

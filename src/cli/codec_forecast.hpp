@@ -1,6 +1,7 @@
 // Predicts the cost of a model's step on a cluster under each codec, and advises a codec. The functions are pure.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct CodecForecast {
   exchange::StepCost step;
   double communication = 0;  // sum over all buckets in seconds
   double sent_bytes = 0;     // by one rank in a step
+  std::uint64_t memory = 0;  // bytes that the session of a rank takes beside gradients: residuals, and frames at most
   bool advisable = true;     // false: it is shown, but not advised
 };
 

@@ -138,8 +138,8 @@ void print_losses(const std::vector<Candidate>& candidates, std::ostream& out) {
 }
 
 void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
-  std::vector<std::vector<std::string>> rows{
-      {"ranks", "codec", "algorithm", "step", "exposed", "share", "speed-up", "sent by a rank", "worst loss", ""}};
+  std::vector<std::vector<std::string>> rows{{"ranks", "codec", "algorithm", "step", "exposed", "share", "speed-up",
+                                              "sent by a rank", "memory", "worst loss", ""}};
   for (const Scale& scale : scales) {
     for (std::size_t i = 0; i < scale.forecasts.size(); ++i) {
       const CodecForecast& forecast = scale.forecasts[i];
@@ -148,15 +148,17 @@ void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
                       milliseconds(forecast.step.seconds), milliseconds(forecast.step.exposed),
                       percent(forecast.step.exposed / forecast.step.seconds),
                       format_number(scale.forecasts[0].step.seconds / forecast.step.seconds, 3),
-                      format_bytes(static_cast<std::uint64_t>(forecast.sent_bytes)), worst_loss_text(forecast.codec),
+                      format_bytes(static_cast<std::uint64_t>(forecast.sent_bytes)), format_bytes(forecast.memory),
+                      worst_loss_text(forecast.codec),
                       i == scale.advised   ? "<-"
                       : forecast.advisable ? ""
                                            : "not advised: lost more than 5%"});
     }
   }
-  out << text::table(rows, "rllrrrrrrl") << "exposed: communication that no computing hides; share: of the step; "
-      << "speed-up: against uncompressed; worst loss: of\nthe measured runs above; (SGD): not measured under "
-         "AdamW; <-: advised. All codecs but exact are lossy\n\n";
+  out << text::table(rows, "rllrrrrrrrl") << "exposed: communication that no computing hides; share: of the step; "
+      << "speed-up: against uncompressed; memory:\nof a rank's session beside the gradients, residuals and at most "
+         "the frames under way; worst loss: of the measured runs\nabove; (SGD): not measured under AdamW; <-: advised. "
+         "All codecs but exact are lossy\n\n";
 }
 
 // The first steps of a policy: gradients are large in them, and Adam's second moment is young. How long they are is

@@ -4,6 +4,7 @@
 #include "codec/codec.hpp"
 #include "exchange/model/sizes.hpp"
 #include "exchange/window.hpp"
+#include "plan/memory_use.hpp"
 #include "plan/plan.hpp"
 #include "policy/rule.hpp"
 #include "policy/sync.hpp"
@@ -120,6 +121,7 @@ std::string Plan::explain() const {
   if (options.world_size > 1) {
     text += "tiers: " + tiers->describe() + '\n';
     text += in_flight(*this);
+    text += options.knows_tiers && !options.node_sums ? explain_memory(*this) : "";
   }
   for (const std::string& warning : warnings) {
     text += "warning: " + warning + '\n';

@@ -27,6 +27,7 @@ struct PlanOptions {
   std::vector<std::uint32_t> nodes = {};  // see Transport::nodes; the policy may say otherwise
   bool knows_tiers = true;                // whether the executor of the plan can run hierarchical
   bool node_sums = false;                 // whether a library, as NCCL, then sums inside nodes, in its own order
+  bool undoable = false;                  // whether the session can undo a step; ranks need not agree on it
 };
 
 /// The first bucket of each group and dtype is cut at this many bytes (where bucket_bytes is more), so that the first

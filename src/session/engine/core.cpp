@@ -70,7 +70,8 @@ void Core::make_plan() {
                           .checksum = runner->info().checksum,
                           .nodes = runner->info().nodes,
                           .knows_tiers = runner->info().knows_tiers,
-                          .node_sums = runner->info().node_sums});
+                          .node_sums = runner->info().node_sums,
+                          .undoable = settings.undoable});
   parts.for_each([this](const Part& part) { part.add_to(*plan); });
   const bool speaks = runner->info().rank == 0;  // all ranks have the same plan; if not, the first step reports that
   for (const std::string& warning : plan->warnings) {

@@ -1,0 +1,183 @@
+#include "plan/memory_use.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "exchange/resolved_call.hpp"
+#include "exchange/window.hpp"
+#include "policy/stage.hpp"
+#include "policy/sync.hpp"
+
+namespace gradwire::plan {
+namespace {
+
+// Residuals are kept in f32.
+constexpr std::uint64_t kResidualBytes = sizeof(float);
+
+exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank) {
+  return exchange::resolve({.algorithm = level.algorithm,
+                            .codec = level.stage.codec,
+                            .second_hop = level.stage.second_hop,
+                            .intra = level.stage.intra,
+                            .dtype = bucket.dtype,
+                            .count = bucket.count,
+                            .feedback = level.stage.error_feedback,
+                            .preconditioned = bucket.preconditioned,
+                            .chunk_bytes = plan.host_chunk_bytes()},
+                           {rank, plan.options.world_size, plan.tiers});
+}
+
+std::vector<policy::Level> levels_of(const Bucket& bucket) {
+  if (!bucket.levels.empty()) {
+    return bucket.levels;
+  }
+  std::vector<policy::Level> levels;
+  for (const policy::Stage& stage : bucket.stages) {
+    levels.push_back({bucket.algorithm, stage});
+  }
+  return levels;
+}
+
+struct Residuals {
+  std::uint64_t local = 0;
+  std::uint64_t summed = 0;
+};
+
+Residuals residuals_of(const exchange::ResidualUse& use) {
+  Residuals residuals{.local = use.local.count * kResidualBytes, .summed = use.owned.count * kResidualBytes};
+  for (const exchange::ResidualUse::Range& range : use.summed) {
+    residuals.summed += range.count * kResidualBytes;
+  }
+  for (const exchange::ResidualUse::Part& part : use.parts) {
+    residuals.summed += (part.summed.count + part.owned.count) * kResidualBytes;
+  }
+  return residuals;
+}
+
+// The frames of a bucket: of its largest lane, and of all lanes.
+struct Frames {
+  std::uint64_t lane = 0;
+  std::uint64_t all = 0;
+};
+
+Frames frames_of(const exchange::Resolved& resolved) {
+  if (resolved.schedule.lanes == 0) {
+    return {};
+  }
+  // Later lanes have chunks of the same size, or fewer elements at the end.
+  const exchange::LaneLoad load =
+      exchange::load_of(resolved.schedule.make_lane(0), [&](const exchange::Instruction& instruction) -> std::uint64_t {
+        if (instruction.opcode == exchange::Opcode::native_load) {
+          return instruction.chunk.count * resolved.call.codecs.first.working_bytes();
+        }
+        return instruction.opcode == exchange::Opcode::native_ask || instruction.opcode == exchange::Opcode::weight
+                   ? sizeof(double)
+                   : resolved.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
+      });
+  return {load.memory, load.memory * resolved.schedule.lanes};
+}
+
+// What a bucket of a sync mode keeps: results that are late, or the parameters as they were last synchronised.
+std::uint64_t copies_of(const Bucket& bucket, bool undoable) {
+  const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
+  const std::uint64_t inputs = undoable ? 2 : 1;  // what a late sum was made of, until it counts
+  switch (bucket.sync.mode) {
+    case Sync::Mode::async: return (std::uint64_t{bucket.sync.staleness} + 1) * bytes * inputs;
+    case Sync::Mode::every:
+      if (policy::is_step(bucket.sync)) {
+        return 0;
+      }
+      return bucket.sync.outer ? (2 + inputs) * bytes : bucket.parameters * bytes * inputs;
+    case Sync::Mode::step:
+    case Sync::Mode::rows: return 0;
+  }
+  return 0;
+}
+
+// One choice that takes less memory.
+struct Saving {
+  std::string choice;
+  std::uint64_t bytes = 0;
+};
+
+// What it saves to use int8 without error feedback in each group whose codec needs residuals.
+std::vector<Saving> feedback_savings(const Plan& plan) {
+  std::vector<Saving> savings;
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    Plan one = plan;
+    std::erase_if(one.buckets, [&](const Bucket& bucket) { return bucket.group != group; });
+    const MemoryUse use = memory_of(one);
+    if (const std::uint64_t bytes = use.local + use.summed + use.second; bytes > 0) {
+      savings.push_back({plan.groups[group].name + ": int8 without error feedback", bytes});
+    }
+  }
+  return savings;
+}
+
+std::vector<Saving> savings_of(const Plan& plan, const MemoryUse& use) {
+  std::vector<Saving> savings = feedback_savings(plan);
+  Plan smaller = plan;
+  smaller.in_flight_bytes = plan.in_flight_bytes / 2;
+  if (const std::uint64_t frames = memory_of(smaller).frames; frames < use.frames) {
+    savings.push_back({"[bucket] in_flight = \"" + format_bytes(smaller.in_flight_bytes) + "\"", use.frames - frames});
+  }
+  std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
+  return savings;
+}
+
+}  // namespace
+
+MemoryUse memory_of(const Plan& plan, int rank) {
+  MemoryUse use;
+  std::uint64_t least = 0;
+  std::uint64_t all = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    use.gradients += bucket.count * element_bytes(bucket.dtype);
+    use.copies += copies_of(bucket, plan.options.undoable);
+    if (plan.options.world_size == 1) {
+      continue;
+    }
+    Residuals residuals;
+    Frames frames;
+    for (const policy::Level& level : levels_of(bucket)) {
+      const exchange::Resolved call = resolved(plan, bucket, level, rank);
+      const Residuals kept = residuals_of(call.call.residuals);
+      residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
+      const Frames held = frames_of(call);
+      frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all)};
+    }
+    use.local += residuals.local;
+    use.summed += residuals.summed;
+    least = std::max(least, exchange::kLeastLanes * frames.lane);
+    all += frames.all;
+  }
+  use.second = plan.options.undoable ? use.local + use.summed : 0;
+  use.frames = std::min(all, std::max(least, plan.in_flight_bytes));
+  return use;
+}
+
+std::string explain_memory(const Plan& plan) {
+  const MemoryUse use = memory_of(plan);
+  std::vector<std::vector<std::string>> rows{{"memory of a rank", "bytes"}};
+  const auto add = [&](const char* purpose, std::uint64_t bytes) {
+    if (bytes > 0) {
+      rows.push_back({purpose, format_bytes(bytes)});
+    }
+  };
+  add("gradients, the caller's", use.gradients);
+  add("residuals of its own values", use.local);
+  add("residuals of its sums", use.summed);
+  add("second buffers of residuals", use.second);
+  add("copies of sync modes", use.copies);
+  add("frames, at most", use.frames);
+  rows.push_back({"the session, in all", format_bytes(use.session())});
+  std::string text = '\n' + text::table(rows, "lr");
+  for (const Saving& saving : savings_of(plan, use)) {
+    text += "  " + saving.choice + " saves " + format_bytes(saving.bytes) + '\n';
+  }
+  return text;
+}
+
+}  // namespace gradwire::plan

@@ -1,0 +1,31 @@
+// Forecasts the host memory that a rank's session takes, by purpose. It is a pure function of the plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "plan/plan.hpp"
+
+namespace gradwire::plan {
+
+/// Bytes of one rank. Small objects, what an MPI library keeps, rows of tables and checkpoints are not in it.
+struct MemoryUse {
+  std::uint64_t gradients = 0;  // the caller's own
+  std::uint64_t local = 0;      // residuals of the rank's own values
+  std::uint64_t summed = 0;     // residuals of sums that it makes: as an owner, and for its node
+  std::uint64_t second = 0;     // second buffers of residuals, where a step can be undone
+  std::uint64_t copies = 0;     // values that sync modes keep beside the gradients
+  std::uint64_t frames = 0;     // most that the frames under way take at once
+
+  /// All that the session takes: everything but the gradients.
+  [[nodiscard]] std::uint64_t session() const noexcept { return local + summed + second + copies + frames; }
+};
+
+/// Returns the most that any stage of the plan, or any level of codec = "auto", needs. `rank`: rank 0 owns a largest
+/// shard.
+[[nodiscard]] MemoryUse memory_of(const Plan& plan, int rank = 0);
+
+/// A table for people: bytes by purpose, and what the next smaller choices would save.
+[[nodiscard]] std::string explain_memory(const Plan& plan);
+
+}  // namespace gradwire::plan

@@ -1,0 +1,85 @@
+#include "plan/memory_use.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace gradwire::plan {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::uint64_t kCount = 1U << 20;
+constexpr std::uint64_t kBytes = kCount * sizeof(float);
+
+Plan plan_with(const std::string& policy, const PlanOptions& options) {
+  return make_plan(Policy::parse("version = 1\n" + policy), {{"weight", kCount, DType::f32, 2, {}, {}, {}, 1}}, options);
+}
+
+TEST(MemoryUse, CountsResidualsOfEveryPurpose) {
+  const Plan plan = plan_with("[defaults]\ncodec = \"int4\"\n", {.world_size = 4});
+  const MemoryUse use = memory_of(plan);
+  EXPECT_EQ(use.gradients, kBytes);
+  EXPECT_EQ(use.local, kBytes);
+  EXPECT_EQ(use.summed, kBytes / 4);
+  EXPECT_EQ(use.second, 0U);
+  EXPECT_EQ(use.copies, 0U);
+  EXPECT_EQ(use.session(), use.local + use.summed + use.frames);
+  const MemoryUse undoable =
+      memory_of(plan_with("[defaults]\ncodec = \"int4\"\n", {.world_size = 4, .undoable = true}));
+  EXPECT_EQ(undoable.second, kBytes + kBytes / 4);
+  EXPECT_EQ(memory_of(plan_with("[defaults]\ncodec = \"int4\"\n", {.world_size = 1})).session(), 0U);
+  EXPECT_EQ(memory_of(plan_with("[defaults]\ncodec = \"int8\"\n", {.world_size = 4})).local, 0U);
+}
+
+// A bucket that auto may send as int4 may keep residuals from the first such step on.
+TEST(MemoryUse, CountsTheMostOfAllLevelsAndStages) {
+  const PlanOptions options{.world_size = 2};
+  EXPECT_EQ(memory_of(plan_with("[defaults]\ncodec = \"auto\"\nallow = [\"int8\", \"int4\"]\n", options)).local,
+            kBytes);
+  EXPECT_EQ(memory_of(plan_with("[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\"]\n", options)).local, 0U);
+  EXPECT_EQ(
+      memory_of(plan_with("[defaults]\ncodec = \"int4\"\nwarmup = [ { until_step = 9, codec = \"int8\" } ]\n", options))
+          .local,
+      kBytes);
+}
+
+TEST(MemoryUse, CountsCopiesOfSyncModes) {
+  const PlanOptions options{.world_size = 2};
+  EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { async = true, staleness = 2 }\n", options)).copies,
+            3 * kBytes);
+  EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { async = true, staleness = 2 }\n",
+                                {.world_size = 2, .undoable = true}))
+                .copies,
+            6 * kBytes);
+  EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { every = 16, outer = {} }\n", options)).copies,
+            3 * kBytes);
+}
+
+TEST(MemoryUse, FramesStayWithinTheirBound) {
+  const std::string small = "[bucket]\nin_flight = \"256KiB\"\n";
+  const MemoryUse bound =
+      memory_of(plan_with(small + "[defaults]\ncodec = \"exact\"\nalgorithm = \"two_shot\"\n", {.world_size = 2}));
+  const MemoryUse free =
+      memory_of(plan_with("[bucket]\nin_flight = \"1GiB\"\n[defaults]\ncodec = \"exact\"\n"
+                          "algorithm = \"two_shot\"\n",
+                          {.world_size = 2}));
+  EXPECT_LT(bound.frames, free.frames);
+  EXPECT_GE(free.frames, kBytes) << "all that travels may be under way at once";
+  EXPECT_LE(free.frames, 3 * kBytes);
+}
+
+TEST(MemoryUse, SaysWhatTheNextSmallerChoicesSave) {
+  const std::string text = plan_with("[[rule]]\nmatch = \"weight\"\ncodec = \"int4\"\n", {.world_size = 4}).explain();
+  EXPECT_THAT(text, HasSubstr("residuals of its own values      4MiB\n"));
+  EXPECT_THAT(text, HasSubstr("residuals of its sums            1MiB\n"));
+  EXPECT_THAT(text, HasSubstr("rule 1 (weight): int8 without error feedback saves 5MiB\n"));
+  EXPECT_THAT(plan_with("[defaults]\ncodec = \"int8\"\n", {.world_size = 4}).explain(),
+              Not(HasSubstr("error feedback saves")));
+  EXPECT_THAT(plan_with("[defaults]\ncodec = \"int4\"\n", {.world_size = 1}).explain(), Not(HasSubstr("memory of")));
+}
+
+}  // namespace
+}  // namespace gradwire::plan
