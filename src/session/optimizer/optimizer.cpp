@@ -20,7 +20,9 @@ std::size_t Optimizer::add(std::string_view name, std::span<float> parameter, st
   }
   tensors_.push_back(
       {.name = std::string(name), .parameter = parameter, .gradient = gradient, .moments = {}, .scale = {}});
-  tensors_.back().moments.assign(moments_, std::vector<float>(parameter.size()));
+  for (std::size_t i = 0; i < moments_; ++i) {  // without a vector to copy from, which would be one moment more
+    tensors_.back().moments.emplace_back(parameter.size());
+  }
   return tensors_.size() - 1;
 }
 

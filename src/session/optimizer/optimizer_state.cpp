@@ -93,8 +93,9 @@ Optimizer::Loaded Optimizer::parse(std::span<const std::byte> body) const {
       throw other("\"" + name + "\" x " + std::to_string(elements) + " stands for \"" + tensor.name + "\" x " +
                   std::to_string(tensor.parameter.size()));
     }
-    for (std::vector<float>& moment : loaded.moments.emplace_back(moments_, std::vector<float>(elements))) {
-      in.numbers(std::span(moment));
+    std::vector<std::vector<float>>& moments = loaded.moments.emplace_back();
+    for (std::size_t i = 0; i < moments_; ++i) {
+      in.numbers(std::span(moments.emplace_back(elements)));
     }
   }
   in.expect_end();
