@@ -73,6 +73,26 @@ TEST(Zero1Adam, LearnsWithEachCodecAndLessWithoutTheGuard) {
   EXPECT_GT(number_in(outcome, topk + R"( +no +[0-9.]+ +([0-9.]+))"), 80);
 }
 
+// Mutation tried: in stage 2, the second bucket is not reduced.
+TEST(Zero1Adam, LearnsTheSameInStageTwo) {
+  const auto rows = [](const std::string& command) {
+    const Outcome outcome = run_ranks_of(3, command);
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    return outcome.output.substr(outcome.output.find("gradients"));
+  };
+  EXPECT_EQ(rows("zero1_adam 20 2"), rows("zero1_adam 20 1"));
+}
+
+// The peak of a process is no time: it varies by a few MB.
+TEST(Zero1Adam, NeedsTheMemoryOfItsFormula) {
+  for (const char* how : {"1 int8 off", "2 int4 on"}) {
+    const Outcome outcome = run_ranks_of(2, "zero1_adam --memory " + std::string(how));
+    ASSERT_EQ(outcome.status, 0) << outcome.output;
+    const double formula = number_in(outcome, "formula ([0-9.]+)");
+    EXPECT_NEAR(number_in(outcome, "measured ([0-9.]+)") / formula, 1, 0.06) << how;
+  }
+}
+
 TEST(ExistingMpiJob, KnowsNothingOfGradwire) {
   std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/python-free-examples/existing_mpi_job/existing_mpi_job.cpp");
   ASSERT_TRUE(file);
