@@ -57,6 +57,10 @@ void gather(std::span<const CopyPiece> pieces, DType tensors, void* run, DType r
 void scatter(std::span<const CopyPiece> pieces, DType tensors, const void* run, DType run_dtype,
              const KernelQueue& queue);
 
+/// Writes words to device memory, 480 a launch. `words` is host memory, copied before the call returns, so a graph that
+/// was captured writes the same ones again.
+void write(std::span<const std::uint64_t> words, std::uint64_t* to, const KernelQueue& queue);
+
 /// totals[0] <- sum of the doubles behind `weights` (host array of device pointers, copied), in order; totals[1] <- 1 /
 /// sum; totals[2] <- own / sum. All NaN where a weight is below 0 or not finite, or the sum is not above 0.
 void sum_weights(std::span<const double* const> weights, double own, double* totals, const KernelQueue& queue);

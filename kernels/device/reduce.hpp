@@ -54,9 +54,9 @@ GRADWIRE_DEVICE const std::uint8_t* residual_bytes(const float* residual, std::u
 }
 
 /// x <- factor * own + own_residual of a strip; the residual is zero afterwards. Where it was zero, x stays (-0 too).
-template <class Value>
-GRADWIRE_DEVICE void load_own(const ReduceJob& job, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
-  load_scaled(job.own, job.own_dtype, job.factor, first, left, x);
+template <class Job, class Value>
+GRADWIRE_DEVICE void load_own(const Job& job, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
+  load_scaled<Job>(job.own, job.own_pieces, job.own_dtype, job.factor, first, left, x);
   if (job.own_residual != nullptr) {
     float residual[kHeld];
     load_as<DType::f32>(residual_bytes(job.own_residual, first), left, residual);
@@ -133,19 +133,18 @@ GRADWIRE_DEVICE void divide_sum(const ReduceJob& job, Value inverse, Value (&sum
   }
 }
 
-template <class Value>
-GRADWIRE_DEVICE void store_result(const ReduceJob& job, std::uint64_t first, std::uint32_t left,
-                                  const Value (&sum)[kHeld]) {
-  const bool finite = store_values(job.result, job.result_dtype, first, left, sum);
+template <class Job, class Value>
+GRADWIRE_DEVICE void store_result(const Job& job, std::uint64_t first, std::uint32_t left, const Value (&sum)[kHeld]) {
+  const bool finite = store_strip_of<Job>(job.result, job.result_pieces, job.result_dtype, first, left, sum);
   if (simt::ballot(!finite) != 0 && simt::lane() == 0) {
     report_nonfinite(job.call);
   }
 }
 
 /// A tile of a sum. Inputs has the members `at`, `frames` and `own` of InputList.
-template <class Codec, class Inputs>
+template <class Codec, class Inputs, class Job>
 struct TileSum {
-  const ReduceJob& job;
+  const Job& job;
   const Inputs& inputs;
   typename Codec::Context context;
   TilePlace place;
@@ -153,8 +152,8 @@ struct TileSum {
 };
 
 /// sum <- sum + frames [first, first + kCount), which are fetched together, with the own part at its place among them.
-template <int kCount, class Codec, class Inputs, class Value>
-GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs>& all, std::uint32_t strip, int first,
+template <int kCount, class Codec, class Inputs, class Job, class Value>
+GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs, Job>& all, std::uint32_t strip, int first,
                                 const Value (&own)[kHeld], Value (&sum)[kHeld]) {
   typename Codec::Raw raw[kCount];
   GRADWIRE_UNROLL
@@ -175,8 +174,8 @@ GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs>& all, std::uint32_t
 
 /// sum <- sum + all inputs, in groups of kAhead frames and a group of the rest. No load depends on a condition, since
 /// the compiler would make such a load wait for the earlier ones.
-template <int kAhead, class Codec, class Inputs, class Value>
-GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
+template <int kAhead, class Codec, class Inputs, class Job, class Value>
+GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs, Job>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
   Value own[kHeld];
   if (all.inputs.own >= 0) {
     load_own(all.job, all.place.first + strip * kStrip, remaining_of(strip, all.place.count), own);
@@ -209,8 +208,8 @@ GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs>& all, std::uint32_t
 
 /// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum(). A lane calls `note` for
 /// each strip that is encoded with NaN or Inf.
-template <int kAhead, class Codec, class Inputs, class Note>
-GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs>& all, typename Codec::Value nothing,
+template <int kAhead, class Codec, class Inputs, class Job, class Note>
+GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs, Job>& all, typename Codec::Value nothing,
                                  typename Codec::Value inverse, typename Codec::Shared& shared, const Note& note) {
   const TilePlace& place = all.place;
   GRADWIRE_ROLLED
@@ -232,10 +231,11 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs>& all, typename Cod
   }
 }
 
-template <class Codec>
-GRADWIRE_KERNEL_OF(Codec::kSummingBlocks)
-reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList) inputs) {
+template <class Codec, class Job>
+GRADWIRE_KERNEL_OF(kInPieces<Job>&& Codec::kSummingBlocks > 4 ? 4 : Codec::kSummingBlocks)
+reduce_frames(GRADWIRE_PARAMETER(Job) job, GRADWIRE_PARAMETER(InputList) inputs) {
   using Value = typename Codec::Value;
+  using Sum = TileSum<Codec, InputList, Job>;
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
   const Value inverse = exact_inverse(divisor_of<Value>(job));
@@ -248,11 +248,10 @@ reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList) i
     const auto context = Codec::context(place.tile);
     const auto note = [&] { mark_nonfinite(job.call, job.out); };
     if (place.count == kTileElements) {
-      reduce_tile<Codec::kAhead>(TileSum<Codec, InputList>{job, inputs, context, full(place), offset}, nothing, inverse,
-                                 shared[simt::warp()], note);
+      reduce_tile<Codec::kAhead>(Sum{job, inputs, context, full(place), offset}, nothing, inverse, shared[simt::warp()],
+                                 note);
     } else {
-      reduce_tile<1>(TileSum<Codec, InputList>{job, inputs, context, place, offset}, nothing, inverse,
-                     shared[simt::warp()], note);
+      reduce_tile<1>(Sum{job, inputs, context, place, offset}, nothing, inverse, shared[simt::warp()], note);
     }
   }
 }

@@ -71,6 +71,8 @@ class StreamBackend {
   virtual void hash(const void* elements, std::uint64_t count, std::uint32_t* sums) = 0;
   virtual void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) = 0;
   virtual void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) = 0;
+  /// Writes words to device memory; `words` may change once it returns, and a captured graph writes these again.
+  virtual void write(std::span<const std::uint64_t> words, std::uint64_t* to) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   /// totals[0] <- sum of the doubles behind `weights` (host array of device pointers, one a rank), in order;
   /// totals[1] <- 1 / sum; totals[2] <- own / sum. A weight below 0 or not finite, or a sum that is not above 0, makes

@@ -108,6 +108,10 @@ void CudaBackend::scatter(std::span<const kernels::CopyPiece> pieces, DType tens
   kernels::scatter(pieces, tensors, run, run_dtype, kernel_queue());
 }
 
+void CudaBackend::write(std::span<const std::uint64_t> words, std::uint64_t* to) {
+  kernels::write(words, to, kernel_queue());
+}
+
 void CudaBackend::copy(void* to, const void* from, std::size_t bytes) {
   cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, compute_.get()),
              "copying " + std::to_string(bytes) + " bytes on the device");

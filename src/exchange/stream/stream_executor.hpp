@@ -41,6 +41,10 @@ struct StreamTask {
   // the input of an all-gather are this rank's segment; all others are the whole bucket.
   DeviceRange<const void> input;
   DeviceRange<void> output;
+  // Tensors that lie apart, in place of an input or output whose data is null. They are those of the whole bucket, and
+  // only where pieces_of_call() says so.
+  kernels::PieceTable input_pieces = {};
+  kernels::PieceTable output_pieces = {};
   std::uint64_t count = 0;  // elements of the bucket
   DType dtype = DType::f32;
   ResolvedCall call;

@@ -106,6 +106,7 @@ class StreamLane {
   // This rank's part of a sum: elements of the input in place, or prepared in memory of `scratch`.
   struct Part {
     const void* values = nullptr;
+    kernels::PieceTable pieces = {};
     DType dtype = DType::f32;
     double factor = 1;
     float* residual = nullptr;  // the kernel adds it
@@ -122,6 +123,7 @@ class StreamLane {
   // The memory to which a kernel writes a result: the output, or `scratch`, from which it is copied there.
   struct Result {
     void* values = nullptr;
+    kernels::PieceTable pieces = {};
     DType dtype = DType::f32;
     std::byte* scratch = nullptr;
   };
@@ -192,6 +194,9 @@ class StreamLane {
   [[nodiscard]] kernels::CallFields fields(const codec::Codec& codec) const;
   [[nodiscard]] const void* input(Elements chunk) const;  // null: zeros
   [[nodiscard]] void* output(Elements chunk) const;
+  // The tables of the task, for a job whose array would begin with `elements`.
+  [[nodiscard]] kernels::PieceTable input_pieces(Elements elements) const;
+  [[nodiscard]] kernels::PieceTable output_pieces(Elements elements) const;
   [[nodiscard]] Part encoder_part(Elements chunk);
   [[nodiscard]] Part owner_part(Elements chunk, bool keeps_owner);
   // Makes a part in memory of its own, ready to be encoded or added.

@@ -272,6 +272,7 @@ void StreamLane::encode_series(const Series& series) {
     part = summed_part(series.origin, task_.call.residuals.keeps.intra);
   } else if (all_ready(series)) {
     part.values = input(whole());
+    part.pieces = input_pieces(whole());
   } else {
     part = {.values = nullptr, .dtype = working(), .factor = 1};
     part.scratch = backend_.acquire(task_.count * element_bytes(part.dtype));
@@ -294,6 +295,7 @@ void StreamLane::encode_series(const Series& series) {
                    .series = series.frames,
                    .opened = true,
                    .values = part.values,
+                   .pieces = part.pieces,
                    .values_dtype = part.dtype,
                    .factor = part.factor,
                    .residual = residual});
@@ -305,7 +307,8 @@ void StreamLane::encode_series(const Series& series) {
 
 bool StreamLane::decodes_at_once() const {
   const bool in_place = !task_.call.preconditioned || task_.dtype == DType::f32;
-  return (in_place || execution_->schedule_.lanes == 1) && covers(task_.output, whole());
+  const bool there = task_.output_pieces.count != 0 || covers(task_.output, whole());
+  return (in_place || execution_->schedule_.lanes == 1) && there;
 }
 
 void StreamLane::decode_series(const Series& series) {
@@ -314,9 +317,10 @@ void StreamLane::decode_series(const Series& series) {
                    .frame = placed(series),
                    .series = series.frames,
                    .values = result.values,
+                   .pieces = result.pieces,
                    .values_dtype = result.dtype,
                    .add = false});
-  for (const Elements& run : series.runs) {
+  for (const Elements& run : task_.call.preconditioned ? series.runs : std::vector<Elements>()) {
     auto* values =
         static_cast<std::byte*>(result.values) + (run.first - series.origin.first) * element_bytes(result.dtype);
     rescale(run, values, result.dtype, 1.0, output(run), task_.dtype, Units::of_gradient);

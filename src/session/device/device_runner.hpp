@@ -1,6 +1,6 @@
 // The runner of sessions over device memory: it enqueues all work on the device, in order with the caller's stream, and
-// does not wait for it. A bucket of several tensors is gathered into one run and scattered back; a single tensor stays
-// in its place. Residuals lie contiguously, by bucket. Errors of enqueued work are reported in a later call.
+// does not wait for it. Tensors stay where they are, unless a call needs those of a bucket in one array. Residuals lie
+// contiguously, by bucket. Errors of enqueued work are reported in a later call.
 #pragma once
 
 #include <chrono>
