@@ -92,6 +92,23 @@ GRADWIRE_DEVICE void decode_tile(const Job& job, const TilePlace& place, const s
   }
 }
 
+/// Decodes tile `index` of the job's frames; called by the whole block.
+template <class Codec, class Job>
+GRADWIRE_DEVICE void decode_part(const Job& job, std::uint32_t index, std::uint32_t step) {
+  const SeriesTile at = series_tile(job.frame, job.series, index);
+  const bool good = check_frame(job, at, step);
+  if (at.tile >= tiles_of(at.frame.place.count)) {
+    return;
+  }
+  const TilePlace place = tile_place(job.call, 0, step, at);
+  const std::uint8_t* payload = frame_bytes(at.frame.place.bytes) + tile_offset<typename Codec::Core>(0, at.tile);
+  if (place.count == kTileElements) {
+    decode_full_tile<Codec>(job, full(place), payload, good);
+  } else {
+    decode_tile<Codec>(job, place, payload, good);
+  }
+}
+
 /// The number of blocks that fit on a processor.
 template <class Codec, class Job>
 inline constexpr int kDecodingBlocks = sizeof(typename Codec::Value) == 8 ? 2
@@ -104,18 +121,7 @@ decode_frame(GRADWIRE_PARAMETER(Job) job) {
   const std::uint32_t step = step_of(job.call);
   const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const SeriesTile at = series_tile(job.frame, job.series, index);
-    const bool good = check_frame(job, at, step);
-    if (at.tile >= tiles_of(at.frame.place.count)) {
-      continue;
-    }
-    const TilePlace place = tile_place(job.call, 0, step, at);
-    const std::uint8_t* payload = frame_bytes(at.frame.place.bytes) + tile_offset<typename Codec::Core>(0, at.tile);
-    if (place.count == kTileElements) {
-      decode_full_tile<Codec>(job, full(place), payload, good);
-    } else {
-      decode_tile<Codec>(job, place, payload, good);
-    }
+    decode_part<Codec>(job, index, step);
   }
 }
 

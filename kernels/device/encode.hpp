@@ -88,6 +88,24 @@ GRADWIRE_DEVICE void encode_tile(const Job& job, const TilePlace& place, std::ui
   }
 }
 
+/// Encodes tile `index` of the job's frames; called by the whole block.
+template <class Codec, class Job>
+GRADWIRE_DEVICE void encode_part(const Job& job, std::uint32_t index, std::uint32_t step,
+                                 typename Codec::Shared& shared) {
+  const SeriesTile at = series_tile(job.frame, job.series, index);
+  if (at.tile >= tiles_of(at.frame.place.count)) {
+    return;
+  }
+  const TilePlace place = tile_place(job.call, 0, step, at);
+  std::uint8_t* payload = frame_bytes(at.frame.place.bytes) + tile_offset<typename Codec::Core>(0, at.tile);
+  const auto note = [&] { mark_nonfinite_at(job, index); };
+  if (place.count == kTileElements) {
+    encode_tile<Codec>(job, full(place), payload, shared, note);
+  } else {
+    encode_tile<Codec>(job, place, payload, shared, note);
+  }
+}
+
 template <class Codec, class Job>
 GRADWIRE_KERNEL_OF(kInPieces<Job> ? 4 : Codec::kEncodingBlocks)
 encode_frame(GRADWIRE_PARAMETER(Job) job) {
@@ -95,18 +113,7 @@ encode_frame(GRADWIRE_PARAMETER(Job) job) {
   const std::uint32_t step = step_of(job.call);
   const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const SeriesTile at = series_tile(job.frame, job.series, index);
-    if (at.tile >= tiles_of(at.frame.place.count)) {
-      continue;
-    }
-    const TilePlace place = tile_place(job.call, 0, step, at);
-    std::uint8_t* payload = frame_bytes(at.frame.place.bytes) + tile_offset<typename Codec::Core>(0, at.tile);
-    const auto note = [&] { mark_nonfinite_at(job, index); };
-    if (place.count == kTileElements) {
-      encode_tile<Codec>(job, full(place), payload, shared[simt::warp()], note);
-    } else {
-      encode_tile<Codec>(job, place, payload, shared[simt::warp()], note);
-    }
+    encode_part<Codec>(job, index, step, shared[simt::warp()]);
   }
 }
 

@@ -172,6 +172,20 @@ struct RescaleJob {
   std::uint32_t* nonfinite = nullptr;
 };
 
+/// Jobs that one launch makes together, in device memory.
+template <class Job>
+struct JobList {
+  const Job* jobs = nullptr;
+  const std::uint32_t* parts_before = nullptr;  // for each job the parts of work of the jobs before it, then of all
+  std::uint32_t count = 0;
+};
+
+/// Bytes of device memory that a list takes, with the jobs first.
+template <class Job>
+[[nodiscard]] constexpr std::uint64_t list_bytes(std::uint64_t jobs) {
+  return jobs * sizeof(Job) + (jobs + 2) / 2 * 8;  // 8-byte words of numbers of 4
+}
+
 /// Writes words, which are arguments of the kernel, to device memory.
 struct WordsJob {
   static constexpr std::uint32_t kMost = 480;  // all arguments of a kernel may have 4 KiB

@@ -38,6 +38,14 @@ void encode(const EncodeJob& job, const KernelQueue& queue);
 void decode(const DecodeJob& job, const KernelQueue& queue);
 void reduce(const ReduceJob& job, const KernelQueue& queue);
 
+// The same for several jobs in one launch, behind launches that write the jobs to `memory`: list_bytes() of device
+// memory, aligned to 16 bytes. The jobs of one call have the same codec in all frames: a lossy one without topk. None
+// is without elements, and those that fill frames say `opened`.
+void open_all(std::span<const HeaderJob> jobs, std::uint64_t* memory, const KernelQueue& queue);
+void encode_all(std::span<const EncodeJob> jobs, std::uint64_t* memory, const KernelQueue& queue);
+void decode_all(std::span<const DecodeJob> jobs, std::uint64_t* memory, const KernelQueue& queue);
+void reduce_all(std::span<const ReduceJob> jobs, std::uint64_t* memory, const KernelQueue& queue);
+
 /// values += factor x residual, which is zero afterwards; where it is zero, values stay as they are (so does -0).
 /// `device_factor`, unless null, replaces `factor`; the same holds below.
 void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype, std::uint64_t count,

@@ -24,13 +24,14 @@ struct InputList {
   [[nodiscard]] GRADWIRE_HOST_DEVICE int rank_of(int i) const { return own >= 0 && i >= own ? i + 1 : i; }
 };
 
-inline InputList input_list(const ReduceJob& job) {
+GRADWIRE_HOST_DEVICE constexpr InputList input_list(const ReduceJob& job) {
   return {job.frames, job.pitch, job.ranks - (job.own_rank >= 0 ? 1 : 0), job.own_rank};
 }
 
-/// Whether all frames have the expected header; `good`, unless null, tells it for each. Called by the whole block; ends
-/// with a barrier.
-GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList& inputs, std::uint32_t step, bool* good) {
+/// Whether all frames have the expected header; `good`, unless null, tells it for each. One block of a job `reports`.
+/// Called by the whole block; ends with a barrier.
+GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList& inputs, std::uint32_t step, bool reports,
+                                  bool* good) {
   bool bad = false;
   for (int i = static_cast<int>(simt::thread()); i < inputs.frames; i += static_cast<int>(simt::kThreads)) {
     const FramePlace place{const_cast<std::uint8_t*>(inputs.at(i)), job.count, job.first_tile, 0, -1};
@@ -39,10 +40,10 @@ GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList& inputs,
       good[i] = header.good;
     }
     bad = bad || !header.good;
-    if (simt::block() == 0 && !header.good) {
+    if (reports && !header.good) {
       report_bad(job.call, inputs.rank_of(i));
     }
-    if (simt::block() == 0 && job.out == nullptr && (!header.good || header.nonfinite)) {
+    if (reports && job.out == nullptr && (!header.good || header.nonfinite)) {
       report_nonfinite(job.call);
     }
   }
@@ -231,28 +232,36 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs, Job>& all, typenam
   }
 }
 
+/// Sums tile `index` of the job; called by the whole block. `nothing` and `inverse`: as for reduce_tile().
+template <class Codec, class Job>
+GRADWIRE_DEVICE void reduce_part(const Job& job, const InputList& inputs, std::uint32_t index, std::uint32_t step,
+                                 typename Codec::Value nothing, typename Codec::Value inverse,
+                                 typename Codec::Shared& shared) {
+  using Sum = TileSum<Codec, InputList, Job>;
+  const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
+  const std::uint64_t offset = tile_offset<typename Codec::Core>(0, index);
+  const auto context = Codec::context(place.tile);
+  const auto note = [&] { mark_nonfinite(job.call, job.out); };
+  if (place.count == kTileElements) {
+    reduce_tile<Codec::kAhead>(Sum{job, inputs, context, full(place), offset}, nothing, inverse, shared, note);
+  } else {
+    reduce_tile<1>(Sum{job, inputs, context, place, offset}, nothing, inverse, shared, note);
+  }
+}
+
 template <class Codec, class Job>
 GRADWIRE_KERNEL_OF(kInPieces<Job>&& Codec::kSummingBlocks > 4 ? 4 : Codec::kSummingBlocks)
 reduce_frames(GRADWIRE_PARAMETER(Job) job, GRADWIRE_PARAMETER(InputList) inputs) {
   using Value = typename Codec::Value;
-  using Sum = TileSum<Codec, InputList, Job>;
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
   const Value inverse = exact_inverse(divisor_of<Value>(job));
   // -0 + x is x for every x; a frame with a bad header makes all results NaN.
-  const Value nothing = check_inputs(job, inputs, step, nullptr) ? Value{-0.0F} : not_a_number<Value>();
+  const bool good = check_inputs(job, inputs, step, simt::block() == 0, nullptr);
+  const Value nothing = good ? Value{-0.0F} : not_a_number<Value>();
   const std::uint32_t tiles = tiles_of(job.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
-    const std::uint64_t offset = tile_offset<typename Codec::Core>(0, index);
-    const auto context = Codec::context(place.tile);
-    const auto note = [&] { mark_nonfinite(job.call, job.out); };
-    if (place.count == kTileElements) {
-      reduce_tile<Codec::kAhead>(Sum{job, inputs, context, full(place), offset}, nothing, inverse, shared[simt::warp()],
-                                 note);
-    } else {
-      reduce_tile<1>(Sum{job, inputs, context, place, offset}, nothing, inverse, shared[simt::warp()], note);
-    }
+    reduce_part<Codec>(job, inputs, index, step, nothing, inverse, shared[simt::warp()]);
   }
 }
 

@@ -159,7 +159,7 @@ GRADWIRE_KERNEL_OF((kMixedBlocks<Value, kSelected, Job>))
 reduce_mixed(GRADWIRE_PARAMETER(Job) job, GRADWIRE_PARAMETER(InputList) inputs) {
   GRADWIRE_SHARED MixedShared<Value, kSelected> shared;
   const std::uint32_t step = step_of(job.call);
-  static_cast<void>(check_inputs(job, inputs, step, shared.good));
+  static_cast<void>(check_inputs(job, inputs, step, simt::block() == 0, shared.good));
   const std::uint32_t tiles = tiles_of(job.count);
   const bool selected = kSelected || job.call.codec.k != 0;
   const std::uint32_t tile_bytes = selected ? selected_tile_bytes(job.call.codec, kTileElements) : 0;

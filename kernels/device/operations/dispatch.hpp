@@ -71,6 +71,7 @@ void reduce_of_any(const ReduceJob& job, std::uint32_t blocks, const KernelQueue
 void load_frame_kernels();
 void load_sum_kernels();
 void load_kernels_of_any();
+void load_list_kernels();
 
 /// Calls `load` with each codec of the table, which reads its id and dtype only.
 template <class Load>

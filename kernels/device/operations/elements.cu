@@ -140,6 +140,7 @@ void load_kernels() {
   load_frame_kernels();
   load_sum_kernels();
   load_kernels_of_any();
+  load_list_kernels();
   const auto load_copies = []<class Value>(Type<Value>) {
     simt::load_kernel("gather", copy_pieces<Value, true>);
     simt::load_kernel("scatter", copy_pieces<Value, false>);

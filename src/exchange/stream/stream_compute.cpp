@@ -264,21 +264,21 @@ void StreamLane::encode(const Instruction& instruction) {
   const Part part =
       lane_.node ? summed_part(instruction.chunk, task_.call.residuals.keeps.intra) : encoder_part(instruction.chunk);
   rescale_residual(instruction.chunk, part.residual, Units::of_scale);
-  backend_.encode({.call = fields(task_.call.codecs.of(instruction.hop)),
-                   .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
-                             .count = instruction.chunk.count,
-                             .first_tile = instruction.chunk.first_tile,
-                             .hop = static_cast<std::uint8_t>(instruction.hop),
-                             .peer = backend_.rank()},
-                   .opened = opened,
-                   .values = part.values,
-                   .pieces = part.pieces,
-                   .values_dtype = part.dtype,
-                   .factor = part.factor,
-                   .residual = part.residual});
+  enqueue(kernels::EncodeJob{.call = fields(task_.call.codecs.of(instruction.hop)),
+                             .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
+                                       .count = instruction.chunk.count,
+                                       .first_tile = instruction.chunk.first_tile,
+                                       .hop = static_cast<std::uint8_t>(instruction.hop),
+                                       .peer = backend_.rank()},
+                             .opened = opened,
+                             .values = part.values,
+                             .pieces = part.pieces,
+                             .values_dtype = part.dtype,
+                             .factor = part.factor,
+                             .residual = part.residual});
   rescale_residual(instruction.chunk, part.residual, Units::of_gradient);
   if (part.scratch != nullptr) {
-    backend_.release(part.scratch);
+    free(part.scratch);
   }
 }
 
@@ -297,48 +297,48 @@ void StreamLane::reduce(const Instruction& instruction) {
                     : lane_.node ? node_residual(instruction.chunk)
                                  : residual_of(task_.owner_residual, instruction.chunk, task_, "owner");
   rescale_residual(instruction.chunk, residual, Units::of_scale);
-  backend_.reduce({.call = fields(task_.call.codecs.first),
-                   .second = frame_codec(task_.call.codecs.second, task_.terms),
-                   .count = instruction.chunk.count,
-                   .first_tile = instruction.chunk.first_tile,
-                   .frames = inputs.frames,
-                   .pitch = inputs.pitch,
-                   .ranks = static_cast<int>(instruction.inputs.size()),
-                   .own_rank = inputs.own_rank,
-                   .own = own.values,
-                   .own_pieces = own.pieces,
-                   .own_dtype = own.dtype,
-                   .factor = own.factor,
-                   .own_residual = own.residual,
-                   .divisor = divisor(),
-                   .device_divisor = device_divisor(),
-                   .out = reinterpret_cast<std::uint8_t*>(frame),
-                   .opened = opened,
-                   .owner_residual = residual,
-                   .result = result.values,
-                   .result_pieces = result.pieces,
-                   .result_dtype = result.dtype});
+  enqueue(kernels::ReduceJob{.call = fields(task_.call.codecs.first),
+                             .second = frame_codec(task_.call.codecs.second, task_.terms),
+                             .count = instruction.chunk.count,
+                             .first_tile = instruction.chunk.first_tile,
+                             .frames = inputs.frames,
+                             .pitch = inputs.pitch,
+                             .ranks = static_cast<int>(instruction.inputs.size()),
+                             .own_rank = inputs.own_rank,
+                             .own = own.values,
+                             .own_pieces = own.pieces,
+                             .own_dtype = own.dtype,
+                             .factor = own.factor,
+                             .own_residual = own.residual,
+                             .divisor = divisor(),
+                             .device_divisor = device_divisor(),
+                             .out = reinterpret_cast<std::uint8_t*>(frame),
+                             .opened = opened,
+                             .owner_residual = residual,
+                             .result = result.values,
+                             .result_pieces = result.pieces,
+                             .result_dtype = result.dtype});
   rescale_residual(instruction.chunk, residual, Units::of_gradient);
   if (!encodes) {
     put_result(instruction.chunk, result);
   }
   if (own.scratch != nullptr) {
-    backend_.release(own.scratch);
+    free(own.scratch);
   }
 }
 
 void StreamLane::decode(const Instruction& instruction) {
   const Result result = open_result(instruction.chunk);
-  backend_.decode({.call = fields(task_.call.codecs.of(instruction.hop)),
-                   .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[instruction.slot].memory),
-                             .count = instruction.chunk.count,
-                             .first_tile = instruction.chunk.first_tile,
-                             .hop = static_cast<std::uint8_t>(instruction.hop),
-                             .peer = instruction.peer},
-                   .values = result.values,
-                   .pieces = result.pieces,
-                   .values_dtype = result.dtype,
-                   .add = false});
+  enqueue(kernels::DecodeJob{.call = fields(task_.call.codecs.of(instruction.hop)),
+                             .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[instruction.slot].memory),
+                                       .count = instruction.chunk.count,
+                                       .first_tile = instruction.chunk.first_tile,
+                                       .hop = static_cast<std::uint8_t>(instruction.hop),
+                                       .peer = instruction.peer},
+                             .values = result.values,
+                             .pieces = result.pieces,
+                             .values_dtype = result.dtype,
+                             .add = false});
   put_result(instruction.chunk, result);
 }
 

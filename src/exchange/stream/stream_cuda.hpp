@@ -82,6 +82,10 @@ class CudaBackend final : public StreamBackend {
   void encode(const kernels::EncodeJob& job) override;
   void decode(const kernels::DecodeJob& job) override;
   void reduce(const kernels::ReduceJob& job) override;
+  void open_all(std::span<const kernels::HeaderJob> jobs, std::uint64_t* list) override;
+  void encode_all(std::span<const kernels::EncodeJob> jobs, std::uint64_t* list) override;
+  void decode_all(std::span<const kernels::DecodeJob> jobs, std::uint64_t* list) override;
+  void reduce_all(std::span<const kernels::ReduceJob> jobs, std::uint64_t* list) override;
   void all_reduce_windows(const kernels::WindowJob& job) override;
   void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
             std::uint64_t count) override;

@@ -59,10 +59,11 @@ DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket
   return opened;
 }
 
-DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecutor& executor, const Opened& opened,
-                                  const plan::Plan& plan, const plan::Bucket& bucket,
-                                  std::span<const TensorMemory> memory, const StepInfo& step) {
-  DeviceFlight flight{.bucket = bucket.id, .group = bucket.group, .execution = nullptr, .dtype = bucket.dtype};
+DeviceCalls::Prepared DeviceCalls::prepare(StreamBackend& backend, const Opened& opened, const plan::Plan& plan,
+                                           const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                                           const StepInfo& step) {
+  DeviceFlight flight{
+      .step = step.step, .bucket = bucket.id, .group = bucket.group, .execution = nullptr, .dtype = bucket.dtype};
   flight.residuals = opened.residuals;
   if (opened.call.resolved.call.preconditioned && bucket.count > 0) {
     flight.powers = measure_scale(backend, bucket, memory);
@@ -80,8 +81,7 @@ DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecut
                                   .name = "bucket " + std::to_string(bucket.id) + " (" +
                                           plan.groups[bucket.group].name + ") of step " + std::to_string(step.step)});
   give_memory(backend, bucket, memory, opened.call, task, flight);
-  flight.execution = executor.start(opened.call.resolved.schedule, std::move(task));
-  return flight;
+  return {std::move(flight), {opened.call.resolved.schedule, std::move(task)}};
 }
 
 // Tells the task where its tensors lie.

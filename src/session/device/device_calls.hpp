@@ -19,6 +19,7 @@ namespace gradwire::session {
 
 /// One bucket whose collective is not completely enqueued yet.
 struct DeviceFlight {
+  std::uint64_t step;
   std::uint32_t bucket;
   std::size_t group;
   std::shared_ptr<const exchange::StreamExecution> execution;
@@ -41,9 +42,14 @@ class DeviceCalls {
   };
   /// Resolves the bucket's collective in this step, and makes room for its residuals and for a table of its tensors.
   [[nodiscard]] Opened open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step);
-  [[nodiscard]] DeviceFlight enqueue(exchange::StreamBackend& backend, exchange::StreamExecutor& executor,
-                                     const Opened& opened, const plan::Plan& plan, const plan::Bucket& bucket,
-                                     std::span<const TensorMemory> memory, const StepInfo& step);
+  struct Prepared {
+    DeviceFlight flight;  // without its execution
+    exchange::StreamExecutor::Call call;
+  };
+  /// Enqueues the work that precedes the bucket's collective, and returns the call that starts it.
+  [[nodiscard]] Prepared prepare(exchange::StreamBackend& backend, const Opened& opened, const plan::Plan& plan,
+                                 const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                                 const StepInfo& step);
   /// Enqueues the work that follows the bucket's collective.
   static void close(exchange::StreamBackend& backend, const DeviceFlight& flight);
 

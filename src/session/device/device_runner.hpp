@@ -60,6 +60,9 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   void settle() override;
   bool complete(std::uint64_t step, std::uint32_t bucket) override;
   void wait_complete(std::uint64_t step, std::uint32_t bucket) override;
+  [[nodiscard]] bool waits_to_join(std::uint64_t step, std::uint32_t bucket) const override {
+    return pipeline_.waits(step, bucket);
+  }
   [[nodiscard]] bool capturing() override { return device_->capturing(); }
   void reserve(const plan::Plan& plan, const StepInfo& step) override;
   [[nodiscard]] std::optional<std::uint32_t> replayed_to() override;
