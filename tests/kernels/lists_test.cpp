@@ -28,7 +28,6 @@ class Lists : public ::testing::TestWithParam<Case> {
   codec::Codec codec_;
 };
 
-// Mutations tried: all parts are those of the first job; a job's first part is that of the list.
 TEST_P(Lists, EncodeAndDecodeLikeSingleJobs) {
   std::vector<Memory> frames[2];
   std::vector<Memory> kept[2];
@@ -81,7 +80,7 @@ TEST_P(Lists, EncodeAndDecodeLikeSingleJobs) {
   EXPECT_EQ(nonfinite[1], nonfinite[0]);
 }
 
-// One frame is damaged. Mutations tried: only the first job looks at headers; each tile reports.
+// One frame is damaged. Mutation tried: each tile reports it.
 TEST_P(Lists, SumLikeSingleJobs) {
   for (const bool damaged : {false, true}) {
     std::vector<Memory> out[2];

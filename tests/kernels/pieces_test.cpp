@@ -107,8 +107,7 @@ class Pieces : public ::testing::TestWithParam<Case> {
   std::mt19937 random_;
 };
 
-// Mutations tried: a strip is taken from its first piece alone; the table's first element is left out; a null tensor is
-// skipped with its elements.
+// Mutation tried, here and below: a strip ends with its first piece.
 TEST_P(Pieces, EncodeLikeAnArray) {
   SCOPED_TRACE(trace());
   for (const bool zeros : {false, true}) {
@@ -139,7 +138,6 @@ TEST_P(Pieces, EncodeLikeAnArray) {
   }
 }
 
-// Mutations tried: a strip is stored to its first piece alone; the piece of a selected element is that of its tile.
 TEST_P(Pieces, DecodeLikeAnArray) {
   SCOPED_TRACE(trace());
   std::vector<std::byte> array = as_tensor(dtype(), inputs(kPiecesCount, 7, Kind::plain));
@@ -174,7 +172,6 @@ TEST_P(Pieces, DecodeLikeAnArray) {
   }
 }
 
-// Mutation tried: a sum stores its result without the pieces.
 TEST_P(Pieces, SumLikeAnArray) {
   SCOPED_TRACE(trace());
   constexpr std::uint32_t kElements = 2 * kPiecesTile + 1234;
@@ -227,7 +224,6 @@ TEST_P(Pieces, SumLikeAnArray) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, Pieces, ::testing::ValuesIn(device_cases()), case_name);
 
-// Mutation tried: a launch writes the words of the one before it.
 TEST(Words, AreWrittenByAnyNumberOfLaunches) {
   for (const std::size_t count : {1U, 480U, 481U, 2000U}) {
     std::vector<std::uint64_t> words(count);

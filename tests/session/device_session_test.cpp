@@ -121,7 +121,7 @@ TEST(DeviceSession, HasTheBitsOfASessionOverHostMemory) {
   }
 }
 
-// Mutation tried: wait() starts the buckets that wait, on its rank alone.
+// Mutation tried: wait() does not look for buckets that wait.
 TEST(DeviceSession, ABucketThatWaitsToBeJoinedCannotBeWaitedFor) {
   on_ranks(2, [](const auto& transport) {
     Trainer trainer(transport, true, joining("int8", "256MiB"));
