@@ -199,6 +199,9 @@ class Policy {
     /// Most blocks of 256 threads of each kernel; none: as many as its work has parts.
     std::optional<std::uint32_t> blocks = std::nullopt;
     bool high_priority = true;  // their blocks that wait start before those of the job
+    /// Buckets below so many bytes, in their own dtype, are made together with the next ones until they have as many;
+    /// 0: each by itself.
+    std::uint64_t join_bytes = 0;
     friend bool operator==(const Device&, const Device&) = default;
   };
 

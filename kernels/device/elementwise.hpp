@@ -20,6 +20,12 @@ GRADWIRE_KERNEL store_double(GRADWIRE_PARAMETER(double) value, GRADWIRE_PARAMETE
   }
 }
 
+GRADWIRE_KERNEL write_words(GRADWIRE_PARAMETER(WordsJob) job) {
+  for (std::uint32_t i = simt::thread(); i < job.count; i += simt::kThreads) {
+    job.to[i] = job.word[i];
+  }
+}
+
 /// Weights of one launch; `continues`: another launch came before, `ends`: none follows.
 struct WeightList {
   static constexpr std::uint32_t kMost = 256;

@@ -22,10 +22,7 @@ GRADWIRE_KERNEL open_frames(GRADWIRE_PARAMETER(HeaderList) list) {
     for (std::uint32_t i = simt::block() * simt::kThreads + simt::thread(); i < before + words;
          i += simt::blocks() * simt::kThreads) {
       if (i >= before) {
-        const FramePlace place = frame_of_series(job.frame, job.series, (i - before) / kHeaderWords).place;
-        const std::uint32_t word = i % kHeaderWords;
-        simt::store4(place.bytes + 4 * word,
-                     header_word(word, job.call.codec, place, job.call.bucket, step_of(job.call)));
+        open_word(job, i - before);
       }
     }
     before += words;

@@ -32,6 +32,13 @@ GRADWIRE_DEVICE std::uint32_t header_word(std::uint32_t i, const FrameCodec& cod
 
 GRADWIRE_DEVICE std::uint32_t step_of(const CallFields& call) { return call.step == nullptr ? 0 : *call.step; }
 
+/// Writes word `i` of all headers of a job.
+GRADWIRE_DEVICE void open_word(const HeaderJob& job, std::uint32_t i) {
+  const FramePlace place = frame_of_series(job.frame, job.series, i / kHeaderWords).place;
+  const std::uint32_t word = i % kHeaderWords;
+  simt::store4(place.bytes + 4 * word, header_word(word, job.call.codec, place, job.call.bucket, step_of(job.call)));
+}
+
 /// The check of a frame's header. The flags of a good frame are 0 or kNonfiniteBit; anything else is a bad frame.
 struct HeaderCheck {
   bool good;

@@ -41,6 +41,22 @@ struct CallFields {
   bool by_rank = true;  // frames are numbered by rank; otherwise no number goes into DeviceStatus::first_bad
 };
 
+/// A tensor of a bucket that has several.
+struct Piece {
+  std::uint8_t* tensor = nullptr;  // null, in a table that is only read: zeros
+  std::uint64_t begin = 0;         // elements of the bucket before it
+};
+
+/// Where the tensors of a bucket lie. It takes the place of a job's array, so that kernels read tensors and write them
+/// where they are. A tensor may have any number of elements, and be aligned to an element only.
+struct PieceTable {
+  // `count` + 1 of them in device memory, read when the kernel runs, in the order of the bucket and none without
+  // elements. The last one only tells, by `begin`, how many elements all tensors have.
+  const Piece* pieces = nullptr;
+  std::uint32_t count = 0;  // 0: the job has an array
+  std::uint64_t first = 0;  // element of the bucket at which the job's array would begin
+};
+
 /// Where a frame lies and which elements of the bucket it holds.
 struct FramePlace {
   std::uint8_t* bytes = nullptr;  // header, then payload
@@ -85,6 +101,7 @@ struct EncodeJob {
   FrameSeries series = {};
   bool opened = false;           // the headers are there already
   const void* values = nullptr;  // frame.count elements of values_dtype; null: zeros
+  PieceTable pieces = {};        // if not empty, in place of `values`
   DType values_dtype = DType::f32;
   double factor = 1;          // rounded to the working type first; 1: values as they are
   float* residual = nullptr;  // frame.count elements; null: none
@@ -96,6 +113,7 @@ struct DecodeJob {
   FramePlace frame;
   FrameSeries series = {};
   void* values = nullptr;
+  PieceTable pieces = {};  // if not empty, in place of `values`
   DType values_dtype = DType::f32;
   bool add = false;  // only where values_dtype is the working type
 };
@@ -114,8 +132,9 @@ struct ReduceJob {
   const std::uint8_t* frames = nullptr;  // of all ranks but `own_rank`, in rank order
   std::uint32_t pitch = 0;               // bytes from a frame to the next; a multiple of 16
   int ranks = 0;
-  int own_rank = -1;          // whose part is this rank's own elements, uncoded; -1: all parts are frames
-  const void* own = nullptr;  // elements of own_dtype
+  int own_rank = -1;           // whose part is this rank's own elements, uncoded; -1: all parts are frames
+  const void* own = nullptr;   // elements of own_dtype
+  PieceTable own_pieces = {};  // if not empty, in place of `own`
   DType own_dtype = DType::f32;
   double factor = 1;
   float* own_residual = nullptr;
@@ -125,6 +144,7 @@ struct ReduceJob {
   bool opened = false;                     // the header of `out` is there already
   float* owner_residual = nullptr;         // with `out`: added before it is encoded, holds what was dropped afterwards
   void* result = nullptr;                  // where `out` is null
+  PieceTable result_pieces = {};           // if not empty, in place of `result`
   DType result_dtype = DType::f32;
 };
 
@@ -150,6 +170,28 @@ struct RescaleJob {
   // As in CallFields, for results that a 16-bit type cannot hold; both null: not reported.
   DeviceStatus* status = nullptr;
   std::uint32_t* nonfinite = nullptr;
+};
+
+/// Jobs that one launch makes together, in device memory.
+template <class Job>
+struct JobList {
+  const Job* jobs = nullptr;
+  const std::uint32_t* parts_before = nullptr;  // for each job the parts of work of the jobs before it, then of all
+  std::uint32_t count = 0;
+};
+
+/// Bytes of device memory that a list takes, with the jobs first.
+template <class Job>
+[[nodiscard]] constexpr std::uint64_t list_bytes(std::uint64_t jobs) {
+  return jobs * sizeof(Job) + (jobs + 2) / 2 * 8;  // 8-byte words of numbers of 4
+}
+
+/// Writes words, which are arguments of the kernel, to device memory.
+struct WordsJob {
+  static constexpr std::uint32_t kMost = 480;  // all arguments of a kernel may have 4 KiB
+  std::uint64_t word[kMost];
+  std::uint32_t count = 0;
+  std::uint64_t* to = nullptr;
 };
 
 /// A tensor that is copied to or from its place in one contiguous run. f64 -> f16 and the like round to nearest even.

@@ -3,5 +3,6 @@
 // side by side.
 #include "kernels/device/operations/elements.cu"
 #include "kernels/device/operations/frames.cu"
+#include "kernels/device/operations/lists.cu"
 #include "kernels/device/operations/sums.cu"
 #include "kernels/device/operations/sums_of_any.cu"

@@ -38,6 +38,14 @@ void encode(const EncodeJob& job, const KernelQueue& queue);
 void decode(const DecodeJob& job, const KernelQueue& queue);
 void reduce(const ReduceJob& job, const KernelQueue& queue);
 
+// The same for several jobs in one launch, behind launches that write the jobs to `memory`: list_bytes() of device
+// memory, aligned to 16 bytes. The jobs of one call have the same codec in all frames: a lossy one without topk. None
+// is without elements, and those that fill frames say `opened`.
+void open_all(std::span<const HeaderJob> jobs, std::uint64_t* memory, const KernelQueue& queue);
+void encode_all(std::span<const EncodeJob> jobs, std::uint64_t* memory, const KernelQueue& queue);
+void decode_all(std::span<const DecodeJob> jobs, std::uint64_t* memory, const KernelQueue& queue);
+void reduce_all(std::span<const ReduceJob> jobs, std::uint64_t* memory, const KernelQueue& queue);
+
 /// values += factor x residual, which is zero afterwards; where it is zero, values stay as they are (so does -0).
 /// `device_factor`, unless null, replaces `factor`; the same holds below.
 void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype, std::uint64_t count,
@@ -56,6 +64,10 @@ void hash(const void* elements, std::uint64_t count, std::uint32_t* sums, const 
 void gather(std::span<const CopyPiece> pieces, DType tensors, void* run, DType run_dtype, const KernelQueue& queue);
 void scatter(std::span<const CopyPiece> pieces, DType tensors, const void* run, DType run_dtype,
              const KernelQueue& queue);
+
+/// Writes words to device memory, 480 a launch. `words` is host memory, copied before the call returns, so a graph that
+/// was captured writes the same ones again.
+void write(std::span<const std::uint64_t> words, std::uint64_t* to, const KernelQueue& queue);
 
 /// totals[0] <- sum of the doubles behind `weights` (host array of device pointers, copied), in order; totals[1] <- 1 /
 /// sum; totals[2] <- own / sum. All NaN where a weight is below 0 or not finite, or the sum is not above 0.

@@ -24,13 +24,14 @@ struct InputList {
   [[nodiscard]] GRADWIRE_HOST_DEVICE int rank_of(int i) const { return own >= 0 && i >= own ? i + 1 : i; }
 };
 
-inline InputList input_list(const ReduceJob& job) {
+GRADWIRE_HOST_DEVICE constexpr InputList input_list(const ReduceJob& job) {
   return {job.frames, job.pitch, job.ranks - (job.own_rank >= 0 ? 1 : 0), job.own_rank};
 }
 
-/// Whether all frames have the expected header; `good`, unless null, tells it for each. Called by the whole block; ends
-/// with a barrier.
-GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList& inputs, std::uint32_t step, bool* good) {
+/// Whether all frames have the expected header; `good`, unless null, tells it for each. One block of a job `reports`.
+/// Called by the whole block; ends with a barrier.
+GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList& inputs, std::uint32_t step, bool reports,
+                                  bool* good) {
   bool bad = false;
   for (int i = static_cast<int>(simt::thread()); i < inputs.frames; i += static_cast<int>(simt::kThreads)) {
     const FramePlace place{const_cast<std::uint8_t*>(inputs.at(i)), job.count, job.first_tile, 0, -1};
@@ -39,10 +40,10 @@ GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList& inputs,
       good[i] = header.good;
     }
     bad = bad || !header.good;
-    if (simt::block() == 0 && !header.good) {
+    if (reports && !header.good) {
       report_bad(job.call, inputs.rank_of(i));
     }
-    if (simt::block() == 0 && job.out == nullptr && (!header.good || header.nonfinite)) {
+    if (reports && job.out == nullptr && (!header.good || header.nonfinite)) {
       report_nonfinite(job.call);
     }
   }
@@ -54,9 +55,9 @@ GRADWIRE_DEVICE const std::uint8_t* residual_bytes(const float* residual, std::u
 }
 
 /// x <- factor * own + own_residual of a strip; the residual is zero afterwards. Where it was zero, x stays (-0 too).
-template <class Value>
-GRADWIRE_DEVICE void load_own(const ReduceJob& job, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
-  load_scaled(job.own, job.own_dtype, job.factor, first, left, x);
+template <class Job, class Value>
+GRADWIRE_DEVICE void load_own(const Job& job, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
+  load_scaled<Job>(job.own, job.own_pieces, job.own_dtype, job.factor, first, left, x);
   if (job.own_residual != nullptr) {
     float residual[kHeld];
     load_as<DType::f32>(residual_bytes(job.own_residual, first), left, residual);
@@ -133,19 +134,18 @@ GRADWIRE_DEVICE void divide_sum(const ReduceJob& job, Value inverse, Value (&sum
   }
 }
 
-template <class Value>
-GRADWIRE_DEVICE void store_result(const ReduceJob& job, std::uint64_t first, std::uint32_t left,
-                                  const Value (&sum)[kHeld]) {
-  const bool finite = store_values(job.result, job.result_dtype, first, left, sum);
+template <class Job, class Value>
+GRADWIRE_DEVICE void store_result(const Job& job, std::uint64_t first, std::uint32_t left, const Value (&sum)[kHeld]) {
+  const bool finite = store_strip_of<Job>(job.result, job.result_pieces, job.result_dtype, first, left, sum);
   if (simt::ballot(!finite) != 0 && simt::lane() == 0) {
     report_nonfinite(job.call);
   }
 }
 
 /// A tile of a sum. Inputs has the members `at`, `frames` and `own` of InputList.
-template <class Codec, class Inputs>
+template <class Codec, class Inputs, class Job>
 struct TileSum {
-  const ReduceJob& job;
+  const Job& job;
   const Inputs& inputs;
   typename Codec::Context context;
   TilePlace place;
@@ -153,8 +153,8 @@ struct TileSum {
 };
 
 /// sum <- sum + frames [first, first + kCount), which are fetched together, with the own part at its place among them.
-template <int kCount, class Codec, class Inputs, class Value>
-GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs>& all, std::uint32_t strip, int first,
+template <int kCount, class Codec, class Inputs, class Job, class Value>
+GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs, Job>& all, std::uint32_t strip, int first,
                                 const Value (&own)[kHeld], Value (&sum)[kHeld]) {
   typename Codec::Raw raw[kCount];
   GRADWIRE_UNROLL
@@ -175,8 +175,8 @@ GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs>& all, std::uint32_t
 
 /// sum <- sum + all inputs, in groups of kAhead frames and a group of the rest. No load depends on a condition, since
 /// the compiler would make such a load wait for the earlier ones.
-template <int kAhead, class Codec, class Inputs, class Value>
-GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
+template <int kAhead, class Codec, class Inputs, class Job, class Value>
+GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs, Job>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
   Value own[kHeld];
   if (all.inputs.own >= 0) {
     load_own(all.job, all.place.first + strip * kStrip, remaining_of(strip, all.place.count), own);
@@ -209,8 +209,8 @@ GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs>& all, std::uint32_t
 
 /// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum(). A lane calls `note` for
 /// each strip that is encoded with NaN or Inf.
-template <int kAhead, class Codec, class Inputs, class Note>
-GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs>& all, typename Codec::Value nothing,
+template <int kAhead, class Codec, class Inputs, class Job, class Note>
+GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs, Job>& all, typename Codec::Value nothing,
                                  typename Codec::Value inverse, typename Codec::Shared& shared, const Note& note) {
   const TilePlace& place = all.place;
   GRADWIRE_ROLLED
@@ -232,28 +232,36 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs>& all, typename Cod
   }
 }
 
-template <class Codec>
-GRADWIRE_KERNEL_OF(Codec::kSummingBlocks)
-reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList) inputs) {
+/// Sums tile `index` of the job; called by the whole block. `nothing` and `inverse`: as for reduce_tile().
+template <class Codec, class Job>
+GRADWIRE_DEVICE void reduce_part(const Job& job, const InputList& inputs, std::uint32_t index, std::uint32_t step,
+                                 typename Codec::Value nothing, typename Codec::Value inverse,
+                                 typename Codec::Shared& shared) {
+  using Sum = TileSum<Codec, InputList, Job>;
+  const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
+  const std::uint64_t offset = tile_offset<typename Codec::Core>(0, index);
+  const auto context = Codec::context(place.tile);
+  const auto note = [&] { mark_nonfinite(job.call, job.out); };
+  if (place.count == kTileElements) {
+    reduce_tile<Codec::kAhead>(Sum{job, inputs, context, full(place), offset}, nothing, inverse, shared, note);
+  } else {
+    reduce_tile<1>(Sum{job, inputs, context, place, offset}, nothing, inverse, shared, note);
+  }
+}
+
+template <class Codec, class Job>
+GRADWIRE_KERNEL_OF(kInPieces<Job>&& Codec::kSummingBlocks > 4 ? 4 : Codec::kSummingBlocks)
+reduce_frames(GRADWIRE_PARAMETER(Job) job, GRADWIRE_PARAMETER(InputList) inputs) {
   using Value = typename Codec::Value;
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
   const Value inverse = exact_inverse(divisor_of<Value>(job));
   // -0 + x is x for every x; a frame with a bad header makes all results NaN.
-  const Value nothing = check_inputs(job, inputs, step, nullptr) ? Value{-0.0F} : not_a_number<Value>();
+  const bool good = check_inputs(job, inputs, step, simt::block() == 0, nullptr);
+  const Value nothing = good ? Value{-0.0F} : not_a_number<Value>();
   const std::uint32_t tiles = tiles_of(job.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
-    const std::uint64_t offset = tile_offset<typename Codec::Core>(0, index);
-    const auto context = Codec::context(place.tile);
-    const auto note = [&] { mark_nonfinite(job.call, job.out); };
-    if (place.count == kTileElements) {
-      reduce_tile<Codec::kAhead>(TileSum<Codec, InputList>{job, inputs, context, full(place), offset}, nothing, inverse,
-                                 shared[simt::warp()], note);
-    } else {
-      reduce_tile<1>(TileSum<Codec, InputList>{job, inputs, context, place, offset}, nothing, inverse,
-                     shared[simt::warp()], note);
-    }
+    reduce_part<Codec>(job, inputs, index, step, nothing, inverse, shared[simt::warp()]);
   }
 }
 

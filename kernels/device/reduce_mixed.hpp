@@ -118,8 +118,8 @@ GRADWIRE_DEVICE void select_sum(const ReduceJob& job, SelectShared<Value>& tile,
 }
 
 /// Writes the tile's sum as the job asks: as a tile of the frame `out`, or to the result. Called by the whole block.
-template <bool kSelected, class Value, class Shared>
-GRADWIRE_DEVICE void put_sum(const ReduceJob& job, Shared& shared, const TilePlace& place, std::uint32_t index) {
+template <bool kSelected, class Value, class Job, class Shared>
+GRADWIRE_DEVICE void put_sum(const Job& job, Shared& shared, const TilePlace& place, std::uint32_t index) {
   const Value inverse = exact_inverse(divisor_of<Value>(job));
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
     const std::uint64_t first = place.first + strip * kStrip;
@@ -146,17 +146,20 @@ GRADWIRE_DEVICE void put_sum(const ReduceJob& job, Shared& shared, const TilePla
 }
 
 /// The number of blocks that fit on a processor.
-template <class Value, bool kSelected>
-inline constexpr int kMixedBlocks = kSelected ? (sizeof(Value) == 8 ? 4 : 8) : 2;
+template <class Value, bool kSelected, class Job>
+inline constexpr int kMixedBlocks = kSelected ? (sizeof(Value) == 8 ? 4
+                                                 : kInPieces<Job>   ? 6
+                                                                    : 8)
+                                              : 2;
 
 /// kSelected: all frames, `out` too, are behind topk; otherwise any may be. A kernel with all codecs takes twice the
 /// registers.
-template <class Value, bool kSelected>
-GRADWIRE_KERNEL_OF((kMixedBlocks<Value, kSelected>))
-reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList) inputs) {
+template <class Value, bool kSelected, class Job>
+GRADWIRE_KERNEL_OF((kMixedBlocks<Value, kSelected, Job>))
+reduce_mixed(GRADWIRE_PARAMETER(Job) job, GRADWIRE_PARAMETER(InputList) inputs) {
   GRADWIRE_SHARED MixedShared<Value, kSelected> shared;
   const std::uint32_t step = step_of(job.call);
-  static_cast<void>(check_inputs(job, inputs, step, shared.good));
+  static_cast<void>(check_inputs(job, inputs, step, simt::block() == 0, shared.good));
   const std::uint32_t tiles = tiles_of(job.count);
   const bool selected = kSelected || job.call.codec.k != 0;
   const std::uint32_t tile_bytes = selected ? selected_tile_bytes(job.call.codec, kTileElements) : 0;

@@ -20,9 +20,9 @@ GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec, std::
   return bytes;
 }
 
-template <class Selected>
-GRADWIRE_KERNEL_OF(sizeof(typename Selected::Value) == 8 ? 5 : 6)
-encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
+template <class Selected, class Job>
+GRADWIRE_KERNEL_OF(sizeof(typename Selected::Value) == 8 || kInPieces<Job> ? 5 : 6)
+encode_selected(GRADWIRE_PARAMETER(Job) job) {
   using Value = typename Selected::Value;
   GRADWIRE_SHARED SelectShared<Value> shared;
   const std::uint32_t step = step_of(job.call);
@@ -38,7 +38,8 @@ encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       Value x[kHeld];
       const std::uint64_t first = place.first + strip * kStrip;
-      load_scaled(job.values, job.values_dtype, job.factor, first, remaining_of(strip, place.count), x);
+      load_scaled<Job>(job.values, job.pieces, job.values_dtype, job.factor, first, remaining_of(strip, place.count),
+                       x);
       if (job.residual != nullptr) {
         add_residual(job.residual, first, remaining_of(strip, place.count), x);
       }
@@ -67,7 +68,7 @@ template <class Value>
 GRADWIRE_DEVICE bool put_element(const DecodeJob& job, std::uint64_t at, Value x) {
   const auto put = [&]<DType kType>() {
     using E = Element<kType>;
-    auto* to = static_cast<typename E::Stored*>(job.values) + at;
+    auto* to = element_at<typename E::Stored>(job.values, job.pieces, at);
     if (job.add) {
       x = static_cast<Value>(E::value(load_one(to))) + x;
     }
@@ -96,7 +97,8 @@ GRADWIRE_DEVICE void fill_tile(const DecodeJob& job, const TilePlace& place, Val
     for (int r = 0; r < kHeld; ++r) {
       x[r] = value;
     }
-    store_values(job.values, job.values_dtype, place.first + strip * kStrip, remaining_of(strip, place.count), x);
+    const std::uint32_t left = remaining_of(strip, place.count);
+    store_values(strip_part(job.values, job.pieces, place.first + strip * kStrip, left), job.values_dtype, left, x);
   }
 }
 

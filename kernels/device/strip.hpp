@@ -121,41 +121,57 @@ GRADWIRE_DEVICE void load_quad(const std::uint64_t* from, std::uint32_t* words) 
   load_quad(reinterpret_cast<const std::uint32_t*>(from + 2), words + 4);
 }
 
-/// Loads the strip at `from`, which has `left` elements; zeros stand behind them. The address may be any multiple of an
-/// element's size.
+/// Loads a whole strip that is aligned to its accesses.
 template <class Stored>
-GRADWIRE_DEVICE Packed<Stored> load_packed(const std::uint8_t* from, std::uint32_t left) {
-  const std::uint32_t lane = simt::lane();
-  Packed<Stored> packed;
-  if (left >= kStrip && aligned_to(from, kQuadAccess<Stored>)) {
-    GRADWIRE_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      load_quad(reinterpret_cast<const Stored*>(from) + element_of(lane, 4 * h),
-                packed.word + h * Packed<Stored>::kWords / 2);
-    }
-    return packed;
-  }
+GRADWIRE_DEVICE void load_whole(const Stored* from, Packed<Stored>& packed) {
   GRADWIRE_UNROLL
-  for (int w = 0; w < Packed<Stored>::kWords; ++w) {
-    packed.word[w] = 0;
+  for (int h = 0; h < 2; ++h) {
+    load_quad(from + element_of(simt::lane(), 4 * h), packed.word + h * Packed<Stored>::kWords / 2);
   }
+}
+
+/// Loads elements [begin, end) of a strip one by one, of which the first lies at `from`; the others must be zeros.
+template <class Stored>
+GRADWIRE_DEVICE void load_some(const Stored* from, std::uint32_t begin, std::uint32_t end, Packed<Stored>& packed) {
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
-    const std::uint32_t i = element_of(lane, r);
-    const Stored x = i < left ? load_one(reinterpret_cast<const Stored*>(from) + i) : Stored{0};
+    const std::uint32_t i = element_of(simt::lane(), r) - begin;
+    const Stored x = i < end - begin ? load_one(from + i) : Stored{0};
     if constexpr (sizeof(Stored) == 8) {
-      packed.word[2 * r] = static_cast<std::uint32_t>(x);
-      packed.word[2 * r + 1] = static_cast<std::uint32_t>(x >> 32);
+      packed.word[2 * r] |= static_cast<std::uint32_t>(x);
+      packed.word[2 * r + 1] |= static_cast<std::uint32_t>(x >> 32);
     } else {
       constexpr int kEach = 4 / static_cast<int>(sizeof(Stored));
       packed.word[r / kEach] |= std::uint32_t{x} << (8 * sizeof(Stored) * static_cast<unsigned>(r % kEach));
     }
   }
-  return packed;
 }
 
 template <class Stored>
-GRADWIRE_DEVICE void load_elements(const std::uint8_t* from, std::uint32_t left, Stored (&x)[kHeld]) {
+GRADWIRE_DEVICE void clear(Packed<Stored>& packed) {
+  GRADWIRE_UNROLL
+  for (int w = 0; w < Packed<Stored>::kWords; ++w) {
+    packed.word[w] = 0;
+  }
+}
+
+/// Loads the strip at `from`, which has `left` elements; zeros stand behind them. The address may be any multiple of an
+/// element's size.
+template <class Stored>
+GRADWIRE_DEVICE Packed<Stored> load_packed(const std::uint8_t* from, std::uint32_t left) {
+  Packed<Stored> packed;
+  if (left >= kStrip && aligned_to(from, kQuadAccess<Stored>)) {
+    load_whole(reinterpret_cast<const Stored*>(from), packed);
+    return packed;
+  }
+  clear(packed);
+  load_some(reinterpret_cast<const Stored*>(from), 0, left, packed);
+  return packed;
+}
+
+/// Where: an address, or a StripPart.
+template <class Stored, class Where>
+GRADWIRE_DEVICE void load_elements(const Where& from, std::uint32_t left, Stored (&x)[kHeld]) {
   const Packed<Stored> packed = load_packed<Stored>(from, left);
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
@@ -204,33 +220,44 @@ GRADWIRE_DEVICE void store_packed(std::uint8_t* to, std::uint32_t left, const Pa
   }
 }
 
+/// Stores a whole strip that is aligned to its accesses.
 template <class Stored>
-GRADWIRE_DEVICE void store_elements(std::uint8_t* to, std::uint32_t left, const Stored (&x)[kHeld]) {
-  const std::uint32_t lane = simt::lane();
-  if (left >= kStrip && aligned_to(to, kQuadAccess<Stored>)) {
+GRADWIRE_DEVICE void store_whole(Stored* to, const Stored (&x)[kHeld]) {
+  GRADWIRE_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    Quad<Stored> quad;
     GRADWIRE_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      Quad<Stored> quad;
-      GRADWIRE_UNROLL
-      for (int c = 0; c < 4; ++c) {
-        quad.element[c] = x[4 * h + c];
-      }
-      store_quad(reinterpret_cast<Stored*>(to) + element_of(lane, 4 * h), quad);
+    for (int c = 0; c < 4; ++c) {
+      quad.element[c] = x[4 * h + c];
     }
-    return;
+    store_quad(to + element_of(simt::lane(), 4 * h), quad);
   }
+}
+
+/// Stores elements [begin, end) of a strip one by one, the first of them at `to`.
+template <class Stored>
+GRADWIRE_DEVICE void store_some(Stored* to, std::uint32_t begin, std::uint32_t end, const Stored (&x)[kHeld]) {
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
-    const std::uint32_t i = element_of(lane, r);
-    if (i < left) {
-      store_one(reinterpret_cast<Stored*>(to) + i, x[r]);
+    const std::uint32_t i = element_of(simt::lane(), r) - begin;
+    if (i < end - begin) {
+      store_one(to + i, x[r]);
     }
   }
 }
 
+template <class Stored>
+GRADWIRE_DEVICE void store_elements(std::uint8_t* to, std::uint32_t left, const Stored (&x)[kHeld]) {
+  if (left >= kStrip && aligned_to(to, kQuadAccess<Stored>)) {
+    store_whole(reinterpret_cast<Stored*>(to), x);
+  } else {
+    store_some(reinterpret_cast<Stored*>(to), 0, left, x);
+  }
+}
+
 /// The same over working values; the stored elements have the type kType.
-template <DType kType, class Value>
-GRADWIRE_DEVICE void load_as(const std::uint8_t* from, std::uint32_t left, Value (&x)[kHeld]) {
+template <DType kType, class Where, class Value>
+GRADWIRE_DEVICE void load_as(const Where& from, std::uint32_t left, Value (&x)[kHeld]) {
   typename Element<kType>::Stored stored[kHeld];
   load_elements(from, left, stored);
   GRADWIRE_UNROLL
@@ -240,8 +267,8 @@ GRADWIRE_DEVICE void load_as(const std::uint8_t* from, std::uint32_t left, Value
 }
 
 /// Returns whether all stored elements are finite.
-template <DType kType, class Value>
-GRADWIRE_DEVICE bool store_as(std::uint8_t* to, std::uint32_t left, const Value (&x)[kHeld]) {
+template <DType kType, class Where, class Value>
+GRADWIRE_DEVICE bool store_as(const Where& to, std::uint32_t left, const Value (&x)[kHeld]) {
   using E = Element<kType>;
   typename E::Stored stored[kHeld];
   bool finite = true;

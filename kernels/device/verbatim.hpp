@@ -32,7 +32,7 @@ GRADWIRE_KERNEL encode_verbatim(GRADWIRE_PARAMETER(EncodeJob) job) {
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       const std::uint32_t left = remaining_of(strip, place.count);
       std::uint16_t bits[kHeld];
-      load_elements(static_cast<const std::uint8_t*>(job.values) + (place.first + strip * kStrip) * 2, left, bits);
+      load_elements(strip_part(job.values, job.pieces, place.first + strip * kStrip, left), left, bits);
       store_elements(payload + strip * kStrip * 2, left, bits);
       if (strip + 1 == strips(place.count)) {
         pad_tile(payload, HalfCore::used_bytes(place.count));
@@ -62,7 +62,7 @@ GRADWIRE_KERNEL decode_verbatim(GRADWIRE_PARAMETER(DecodeJob) job) {
       for (int r = 0; r < kHeld; ++r) {
         bits[r] = good ? bits[r] : std::uint16_t{0x7FFF};  // NaN in both types
       }
-      store_elements(static_cast<std::uint8_t*>(job.values) + (place.first + strip * kStrip) * 2, left, bits);
+      store_elements(strip_part(job.values, job.pieces, place.first + strip * kStrip, left), left, bits);
       if (simt::ballot(!all_finite(job.values_dtype, bits)) != 0 && simt::lane() == 0) {
         report_nonfinite(job.call);
       }

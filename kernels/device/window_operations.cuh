@@ -35,7 +35,13 @@ bool has_window_kernel(const FrameCodec& codec) noexcept {
 void all_reduce_windows(const WindowJob& job, void* stream) {
   const FrameCodec& codec = job.encode.call.codec;
   const bool found = with_window_codec(codec, [&]<class C>(Type<C>) {
-    simt::launch("reduce_windows", reduce_windows<C>, job.places.shape.blocks, stream, job);
+    const std::uint32_t blocks = job.places.shape.blocks;
+    if (job.encode.pieces.count == 0 && job.decode.pieces.count == 0) {
+      simt::launch("reduce_windows", reduce_windows<C, WindowJob>, blocks, stream, job);
+    } else {
+      const WindowPiecesJob pieces{job.places, {job.encode}, {job.reduce}, {job.decode}};
+      simt::launch("reduce_windows", reduce_windows<C, WindowPiecesJob>, blocks, stream, pieces);
+    }
   });
   if (!found) {
     throw Error(ErrorCode::unsupported,
@@ -49,14 +55,19 @@ void check_windows(const WindowPlaces& places, void* stream) {
 
 std::uint32_t resident_window_blocks() {
   std::uint32_t least = simt::resident_blocks("exchange_words", exchange_words);
-  with_each_window_codec(
-      [&]<class C>(Type<C>) { least = std::min(least, simt::resident_blocks("reduce_windows", reduce_windows<C>)); });
+  with_each_window_codec([&]<class C>(Type<C>) {
+    least = std::min({least, simt::resident_blocks("reduce_windows", reduce_windows<C, WindowJob>),
+                      simt::resident_blocks("reduce_windows", reduce_windows<C, WindowPiecesJob>)});
+  });
   return least;
 }
 
 void load_window_kernels() {
   simt::load_kernel("exchange_words", exchange_words);
-  with_each_window_codec([]<class C>(Type<C>) { simt::load_kernel("reduce_windows", reduce_windows<C>); });
+  with_each_window_codec([]<class C>(Type<C>) {
+    simt::load_kernel("reduce_windows", reduce_windows<C, WindowJob>);
+    simt::load_kernel("reduce_windows", reduce_windows<C, WindowPiecesJob>);
+  });
 }
 
 }  // namespace gradwire::kernels

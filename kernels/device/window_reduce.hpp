@@ -13,9 +13,13 @@
 
 namespace gradwire::kernels {
 
+/// The same job over pieces.
+using WindowPiecesJob = WindowJobOf<InPieces<EncodeJob>, InPieces<ReduceJob>, InPieces<DecodeJob>>;
+
 /// The job as the tile functions need it.
+template <class Job>
 struct WindowTiles {
-  const WindowJob& job;
+  const Job& job;
 
   [[nodiscard]] GRADWIRE_DEVICE std::uint32_t own() const { return job.places.shape.rank; }
   /// It is read where it is needed, since registers are few.
@@ -58,9 +62,9 @@ struct SlotInputs {
 };
 
 /// Encodes this block's tiles of all other shards into the windows of their owners.
-template <class Codec>
-GRADWIRE_DEVICE void encode_parts(const WindowTiles& tiles, Meetings& meetings, typename Codec::Shared& shared) {
-  const WindowJob& job = tiles.job;
+template <class Codec, class Job>
+GRADWIRE_DEVICE void encode_parts(const WindowTiles<Job>& tiles, Meetings& meetings, typename Codec::Shared& shared) {
+  const Job& job = tiles.job;
   const WindowShape& shape = job.places.shape;
   GRADWIRE_ROLLED
   for (std::uint32_t distance = 1; distance < shape.ranks; ++distance) {
@@ -100,11 +104,11 @@ GRADWIRE_DEVICE bool all_good(const WindowShape& shape, const Meetings& meetings
 }
 
 /// Sums and encodes this block's tiles of the own shard, for all windows.
-template <class Codec>
-GRADWIRE_DEVICE void sum_own(const WindowTiles& tiles, Meetings& meetings, typename Codec::Shared& shared) {
+template <class Codec, class Job>
+GRADWIRE_DEVICE void sum_own(const WindowTiles<Job>& tiles, Meetings& meetings, typename Codec::Shared& shared) {
   using Value = typename Codec::Value;
-  using Sum = TileSum<Codec, SlotInputs>;
-  const WindowJob& job = tiles.job;
+  const Job& job = tiles.job;
+  using Sum = TileSum<Codec, SlotInputs, decltype(Job::reduce)>;
   const WindowShape& shape = job.places.shape;
   const SlotInputs inputs{job.places.window[shape.rank] + slot_at(shape, 0, 0), shape.slot_bytes,
                           static_cast<int>(shape.ranks) - 1, static_cast<int>(shape.rank)};
@@ -137,9 +141,9 @@ GRADWIRE_DEVICE void sum_own(const WindowTiles& tiles, Meetings& meetings, typen
 }
 
 /// Decodes this block's tiles of all shards.
-template <class Codec>
-GRADWIRE_DEVICE void decode_all(const WindowTiles& tiles, const Meetings& meetings) {
-  const WindowJob& job = tiles.job;
+template <class Codec, class Job>
+GRADWIRE_DEVICE void decode_all(const WindowTiles<Job>& tiles, const Meetings& meetings) {
+  const Job& job = tiles.job;
   const WindowShape& shape = job.places.shape;
   GRADWIRE_ROLLED
   for (std::uint32_t distance = 0; distance < shape.ranks; ++distance) {
@@ -159,7 +163,8 @@ GRADWIRE_DEVICE void decode_all(const WindowTiles& tiles, const Meetings& meetin
 }
 
 /// The header of a frame: from the first hop that of a shard's part, from the second that of its sum.
-GRADWIRE_DEVICE FramePlace header_place(const WindowTiles& tiles, std::uint32_t hop, std::uint32_t shard,
+template <class Job>
+GRADWIRE_DEVICE FramePlace header_place(const WindowTiles<Job>& tiles, std::uint32_t hop, std::uint32_t shard,
                                         std::uint8_t* bytes, int peer) {
   FramePlace place = tiles.chunk(shard).place;
   place.bytes = bytes;
@@ -169,7 +174,8 @@ GRADWIRE_DEVICE FramePlace header_place(const WindowTiles& tiles, std::uint32_t 
 }
 
 /// Meets the other ranks, and exchanges the headers of what the blocks have stored for each other.
-GRADWIRE_DEVICE void meet_with_headers(const WindowTiles& tiles, std::uint32_t hop, Meetings& meetings) {
+template <class Job>
+GRADWIRE_DEVICE void meet_with_headers(const WindowTiles<Job>& tiles, std::uint32_t hop, Meetings& meetings) {
   const WindowPlaces& places = tiles.job.places;
   const WindowShape& shape = places.shape;
   const CallFields& call = tiles.job.encode.call;
@@ -198,13 +204,13 @@ GRADWIRE_DEVICE void meet_with_headers(const WindowTiles& tiles, std::uint32_t h
   meet(places, hop, 0, meetings, leave, look);
 }
 
-template <class Codec>
+template <class Codec, class Job>
 GRADWIRE_KERNEL_OF(Codec::kWindowBlocks)
-reduce_windows(GRADWIRE_PARAMETER(WindowJob) job) {
+reduce_windows(GRADWIRE_PARAMETER(Job) job) {
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   GRADWIRE_SHARED Meetings meetings;
   begin_meetings(job.places, meetings);
-  const WindowTiles tiles{job};
+  const WindowTiles<Job> tiles{job};
   if (meetings.over == 0) {
     encode_parts<Codec>(tiles, meetings, shared[simt::warp()]);
     meet_with_headers(tiles, 0, meetings);

@@ -111,7 +111,9 @@ void print_device(const Policy::Device& device, std::ostream& out) {
   out << "device: kernels have "
       << (device.blocks ? "at most " + std::to_string(*device.blocks) : std::string("as many"))
       << " blocks of 256 threads" << (device.blocks ? "" : " as they have work for") << ", and "
-      << (device.high_priority ? "high" : "normal") << " priority\n";
+      << (device.high_priority ? "high" : "normal") << " priority"
+      << (device.join_bytes > 0 ? "; buckets below " + format_bytes(device.join_bytes) + " are made together" : "")
+      << "\n";
 }
 
 }  // namespace

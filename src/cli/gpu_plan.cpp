@@ -97,7 +97,7 @@ WayStep way_step(const DeviceCluster& cluster, const ModelFile& model, const pla
     done += static_cast<double>(bucket.count);
     const DeviceForecast one = forecast_device(
         cluster, way,
-        {.count = bucket.count, .dtype = bucket.dtype, .codec = bucket.codec, .gathered = bucket.parts.size() > 1});
+        {.count = bucket.count, .dtype = bucket.dtype, .codec = bucket.codec, .several = bucket.parts.size() > 1});
     buckets.push_back({forward + (model.compute_seconds - forward) * std::min(1.0, done / total), one.seconds});
     step.communication += one.seconds;
     step.host += one.host_seconds;

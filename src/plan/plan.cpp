@@ -30,6 +30,7 @@ class Planner {
       : policy_(policy), tensors_(tensors) {
     plan_.options = options;
     plan_.chunk_bytes = policy.chunk_bytes;
+    plan_.join_bytes = policy.device.join_bytes;
     plan_.in_flight_bytes = policy.in_flight_bytes;
     plan_.deterministic = policy.deterministic;
     plan_.auto_options = policy.auto_options;

@@ -78,6 +78,7 @@ struct Plan {
   std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // the policy's
   std::uint64_t fitting_chunk_bytes = kDefaultChunkBytes;   // used over host memory where the policy has none
   [[nodiscard]] std::uint64_t host_chunk_bytes() const noexcept { return chunk_bytes.value_or(fitting_chunk_bytes); }
+  std::uint64_t join_bytes = 0;                           // over device memory: see Policy::Device
   std::uint64_t in_flight_bytes = kDefaultInFlightBytes;  // memory of frames; may differ between ranks
   bool deterministic = false;
   Policy::AutoOptions auto_options;  // for the choice of codecs, and for the advice on the batch

@@ -118,20 +118,22 @@ Policy::Batch PolicyValues::read_batch(const toml::table& table) const {
 
 Policy::Device PolicyValues::read_device(const toml::table& table) const {
   Policy::Device device;
-  read_table(table, "in [device]",
-             {{"blocks",
-               [&](const toml::node& node) {
-                 device.blocks =
-                     read_uint32(node, "blocks", "an integer such as 64", 1, kMostBlocks,
-                                 "the most blocks of 256 threads of each kernel, 1 to " + std::to_string(kMostBlocks));
-               }},
-              {"priority", [&](const toml::node& node) {
-                 const std::string text = read_string(node, "priority", R"("high" or "normal")");
-                 if (text != "high" && text != "normal") {
-                   fail(node, "unknown priority \"" + text + R"("; write "high" or "normal")");
-                 }
-                 device.high_priority = text == "high";
-               }}});
+  read_table(
+      table, "in [device]",
+      {{"blocks",
+        [&](const toml::node& node) {
+          device.blocks =
+              read_uint32(node, "blocks", "an integer such as 64", 1, kMostBlocks,
+                          "the most blocks of 256 threads of each kernel, 1 to " + std::to_string(kMostBlocks));
+        }},
+       {"join", [&](const toml::node& node) { device.join_bytes = read_bytes(node, "join", 0, kMostJoinBytes); }},
+       {"priority", [&](const toml::node& node) {
+          const std::string text = read_string(node, "priority", R"("high" or "normal")");
+          if (text != "high" && text != "normal") {
+            fail(node, "unknown priority \"" + text + R"("; write "high" or "normal")");
+          }
+          device.high_priority = text == "high";
+        }}});
   return device;
 }
 

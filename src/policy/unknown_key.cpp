@@ -47,6 +47,7 @@ constexpr std::array kHomes{
     KeyHome{"max_accumulation", "in [batch]"},
     KeyHome{"scaling", "in [batch]"},
     KeyHome{"blocks", "in [device]"},
+    KeyHome{"join", "in [device]"},
     KeyHome{"priority", "in [device]"},
     KeyHome{"suspect", "in [elastic]"},
     KeyHome{"min_ranks", "in [elastic]"},

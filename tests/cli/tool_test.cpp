@@ -114,9 +114,11 @@ TEST_F(Tool, CheckTellsWhatElasticSays) {
 }
 
 TEST_F(Tool, CheckTellsWhatADeviceGives) {
-  write("policy.toml", "[device]\nblocks = 64\npriority = \"normal\"\n");
-  EXPECT_THAT(gradwire("check policy.toml").output,
-              HasSubstr("device: kernels have at most 64 blocks of 256 threads, and normal priority\n"));
+  write("policy.toml", "[device]\nblocks = 64\npriority = \"normal\"\njoin = \"8MiB\"\n");
+  EXPECT_THAT(
+      gradwire("check policy.toml").output,
+      HasSubstr("device: kernels have at most 64 blocks of 256 threads, and normal priority; buckets below 8MiB are "
+                "made together\n"));
   write("policy.toml", "");
   EXPECT_THAT(gradwire("check policy.toml").output, Not(HasSubstr("device: ")));
 }

@@ -177,8 +177,10 @@ TEST(DeviceForecast, CountsOfTheExecutor) {
   EXPECT_EQ(forecast(infiniband(), DeviceWay::one_lane, 25).counts, (DeviceTimeline::Counts{6, 2, 126, 12}));
   EXPECT_EQ(forecast(nvlink(2), DeviceWay::one_lane, 25, DType::bf16).counts, (DeviceTimeline::Counts{10, 3, 4, 16}));
   DeviceBucket several = bucket_of(1);
-  several.gathered = true;
-  EXPECT_EQ(forecast_device(nvlink(8), DeviceWay::one_lane, several).counts, (DeviceTimeline::Counts{8, 2, 14, 12}));
+  several.several = true;
+  EXPECT_EQ(forecast_device(nvlink(8), DeviceWay::one_lane, several).counts, (DeviceTimeline::Counts{6, 2, 14, 12}));
+  EXPECT_EQ(forecast_device(nvlink(8), DeviceWay::four_lanes, several).counts.kernels,
+            forecast(nvlink(8), DeviceWay::four_lanes, 1).counts.kernels + 2);
   DeviceBucket kept = bucket_of(256);
   kept.feedback = true;
   const DeviceForecast fed = forecast_device(nvlink(8), DeviceWay::one_lane, kept);

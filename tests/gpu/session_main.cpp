@@ -10,18 +10,19 @@
 namespace gradwire::gpu {
 namespace {
 
-Trainer trainer_of(const World& world, const std::string& codec, bool scaled = false) {
-  return {world.rank(), world.stream(), nccl::make_session(world.communicator(), world.stream(), session_policy(codec)),
-          scaled};
+Trainer trainer_of(const World& world, const std::string& codec, bool scaled = false, bool joins = false) {
+  return {world.rank(), world.stream(),
+          nccl::make_session(world.communicator(), world.stream(), session_policy(codec, joins)), scaled};
 }
 
-void check_bits(Check& check, const World& world, const std::string& codec, bool scaled = false) {
+void check_bits(Check& check, const World& world, const std::string& codec, bool scaled = false, bool joins = false) {
   const Results wanted = host_results(session_policy(codec), world.world_size(), scaled);
-  Trainer trainer = trainer_of(world, codec, scaled);
+  Trainer trainer = trainer_of(world, codec, scaled, joins);
   for (std::uint64_t step = 0; step < kSteps; ++step) {
     trainer.load(step);
     trainer.enqueue();
-    compare_step(check, trainer.results(), wanted, step, codec + (scaled ? ", scaled" : ""));
+    compare_step(check, trainer.results(), wanted, step,
+                 codec + (scaled ? ", scaled" : "") + (joins ? ", joined" : ""));
   }
   check.that(trainer.session().statistics().device_memory->held_bytes > 0, "no device memory is counted");
 }
@@ -93,6 +94,7 @@ int run(Check& check) {
   for (const char* codec : {"int8", "int4", "topk(1%)+int8"}) {
     check.part(std::string("captured session, ") + codec, [&] { check_capture(check, world, codec); });
   }
+  check.part("session with joined buckets, int8", [&] { check_bits(check, world, "int8", false, true); });
   check.part("bad input", [&] { check_bad_input(check, world); });
   return check.finish();
 }

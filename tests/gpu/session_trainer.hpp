@@ -22,9 +22,11 @@ inline constexpr std::uint64_t kCounts[kTensors] = {300000, 12289, 1, 70001};
 inline constexpr std::uint64_t kSteps = 6;
 
 // The policy is `deterministic`, since NCCL's own sums have their own order.
-inline Policy session_policy(const std::string& codec) {
+/// `joins`: all buckets are made together.
+inline Policy session_policy(const std::string& codec, bool joins = false) {
   return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec +
-                       "\"\nalgorithm = \"two_shot\"\nsmall = \"off\"\n[bucket]\nbytes = \"512KiB\"\n");
+                       "\"\nalgorithm = \"two_shot\"\nsmall = \"off\"\n[bucket]\nbytes = \"512KiB\"\n" +
+                       (joins ? "[device]\njoin = \"256MiB\"\n" : ""));
 }
 
 inline std::vector<float> values_of(std::size_t tensor, int rank, std::uint64_t step) {

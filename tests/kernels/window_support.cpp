@@ -1,6 +1,7 @@
 #include "window_support.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace gradwire::test {
@@ -32,6 +33,16 @@ kernels::SeriesFrame chunk_of(const WindowCall& call, std::uint32_t ranks, std::
 }
 
 codec::Codec codec_of(const WindowCall& call) { return {CodecSpec::parse(call.codec), call.dtype}; }
+
+// Cuts an array into pieces of uneven lengths.
+kernels::PieceTable cut(void* array, const WindowCall& call, std::vector<kernels::Piece>& pieces) {
+  const std::size_t element = element_bytes(call.dtype);
+  for (std::uint32_t begin = 0, i = 0; begin < call.count; begin += std::array{1U, 301U, kTile + 5, 77U}[i++ % 4]) {
+    pieces.push_back({static_cast<std::uint8_t*>(array) + begin * element, begin});
+  }
+  pieces.push_back({nullptr, call.count});
+  return {.pieces = pieces.data(), .count = static_cast<std::uint32_t>(pieces.size()) - 1};
+}
 
 }  // namespace
 
@@ -97,6 +108,11 @@ kernels::WindowJob WindowNode::job(const WindowCall& call, std::uint32_t rank, W
   job.decode.call = memory.words.fields;
   job.decode.values = memory.out();
   job.decode.values_dtype = call.dtype;
+  if (call.in_pieces) {
+    job.encode.pieces = job.reduce.own_pieces = cut(memory.input.data(), call, memory.pieces[0]);
+    job.decode.pieces = cut(memory.out(), call, memory.pieces[1]);
+    job.encode.values = job.reduce.own = job.decode.values = nullptr;
+  }
   return job;
 }
 

@@ -27,11 +27,13 @@ struct WindowCall {
   bool in_place = true;
   std::uint32_t begin_tile = 0;  // of the chunk in each shard
   std::uint32_t most_tiles = 0;  // of a chunk; 0: all
+  bool in_pieces = false;        // the kernel over windows gets tables of pieces of the arrays
 
   [[nodiscard]] std::string text(std::uint32_t ranks) const {
     return std::string(codec) + " " + std::string(to_string(dtype)) + " x " + std::to_string(count) + ", " +
-           std::to_string(ranks) + " ranks" + (feedback ? ", feedback" : "") + (in_place ? "" : ", apart") + ", kind " +
-           std::to_string(static_cast<int>(kind)) + ", from tile " + std::to_string(begin_tile);
+           std::to_string(ranks) + " ranks" + (feedback ? ", feedback" : "") + (in_place ? "" : ", apart") +
+           (in_pieces ? ", in pieces" : "") + ", kind " + std::to_string(static_cast<int>(kind)) + ", from tile " +
+           std::to_string(begin_tile);
   }
 };
 
@@ -45,6 +47,7 @@ struct WindowRank {
   Memory local;  // residuals
   Memory owner;
   bool in_place;
+  std::vector<kernels::Piece> pieces[2] = {};  // of the input and the output
   [[nodiscard]] void* out() { return in_place ? input.data() : output.data(); }
 };
 

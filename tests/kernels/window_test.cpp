@@ -60,7 +60,8 @@ TEST(Windows, BytesAreThoseOfSeparateKernels) {
                 .feedback = at % 3 != 0,
                 .divisor = at % 2 == 0 ? 1.0 : ranks,
                 .kind = at % 2 == 0 ? Kind::special : Kind::plain,
-                .in_place = at % 5 != 0}},
+                .in_place = at % 5 != 0,
+                .in_pieces = at % 4 == 1}},
               std::array{Schedule::ascending, Schedule::descending, Schedule::random}[at % 3], at);
       if (HasFailure()) {
         return;
@@ -81,8 +82,10 @@ TEST(Windows, EveryCodecThatHasAKernel) {
     ++codecs;
     for (const std::uint32_t ranks : {2U, 4U}) {
       ++at;
-      compare(ranks, {{.codec = name.c_str(), .count = 2 * ranks * kTile + 2345, .kind = Kind::special}},
-              Schedule::random, at);
+      compare(
+          ranks,
+          {{.codec = name.c_str(), .count = 2 * ranks * kTile + 2345, .kind = Kind::special, .in_pieces = ranks == 4}},
+          Schedule::random, at);
     }
   }
   EXPECT_EQ(codecs, 7U);

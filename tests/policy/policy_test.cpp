@@ -317,8 +317,8 @@ TEST(Policy, Elastic) {
 
 TEST(Policy, Device) {
   EXPECT_EQ(Policy().device, (Policy::Device{.blocks = std::nullopt, .high_priority = true}));
-  EXPECT_EQ(Policy::parse("[device]\nblocks = 64\npriority = \"normal\"\n").device,
-            (Policy::Device{.blocks = 64, .high_priority = false}));
+  EXPECT_EQ(Policy::parse("[device]\nblocks = 64\npriority = \"normal\"\njoin = \"8MiB\"\n").device,
+            (Policy::Device{.blocks = 64, .high_priority = false, .join_bytes = 8ULL << 20}));
   for (const Bad& bad : std::vector<Bad>{
            {"[device]\nblocks = 0", "2:10", "blocks"},
            {"[device]\nblocks = 65537", "2:10",

@@ -16,15 +16,15 @@ constexpr int kRanks = 3;
 enum class Over : std::uint8_t { relays, nccl };
 
 Session make_session(Over over, const ncclUniqueId& id, int rank, std::shared_ptr<Transport> transport,
-                     cudaStream_t stream, const std::string& codec) {
+                     cudaStream_t stream, const std::string& codec, bool joins) {
   if (over == Over::relays) {
-    return cuda::make_session(std::move(transport), stream, session_policy(codec));
+    return cuda::make_session(std::move(transport), stream, session_policy(codec, joins));
   }
   ncclComm_t communicator = nullptr;  // lives as long as the process
   if (ncclCommInitRank(&communicator, kRanks, id, rank) != ncclSuccess) {
     throw std::runtime_error("ncclCommInitRank");
   }
-  return nccl::make_session(communicator, stream, session_policy(codec));
+  return nccl::make_session(communicator, stream, session_policy(codec, joins));
 }
 
 // A captured step is replayed as every step.
@@ -57,11 +57,11 @@ Results device_results(Trainer& trainer, cudaStream_t stream, std::uint64_t step
   return all;
 }
 
-void check_session(Check& check, const std::string& codec, Over over, bool captured = false) {
+void check_session(Check& check, const std::string& codec, Over over, bool captured = false, bool joins = false) {
   ncclUniqueId id{};
   ncclGetUniqueId(&id);
   const std::uint64_t steps = check.small() ? 2 : kSteps;
-  const Results wanted = host_results(session_policy(codec), kRanks);
+  const Results wanted = host_results(session_policy(codec), kRanks);  // the same, joined or not
   const auto world = make_inproc_world(kRanks);
   Results got[kRanks];
   std::string errors[kRanks];
@@ -72,7 +72,7 @@ void check_session(Check& check, const std::string& codec, Over over, bool captu
         const Stream own;
         auto* const stream = static_cast<cudaStream_t>(own.get());
         Trainer trainer(rank, stream,
-                        make_session(over, id, rank, world[static_cast<std::size_t>(rank)], stream, codec));
+                        make_session(over, id, rank, world[static_cast<std::size_t>(rank)], stream, codec, joins));
         got[rank] = device_results(trainer, stream, steps, captured);
       } catch (const std::exception& error) {
         errors[rank] = error.what();
@@ -106,6 +106,8 @@ int main(int argc, char** argv) {
   for (const char* codec : {"int8", "int4", "topk(1%)+int8"}) {
     check.part(codec + std::string(" over NCCL"), [&] { check_session(check, codec, Over::nccl); });
   }
+  check.part("int8 over NCCL, joined", [&] { check_session(check, "int8", Over::nccl, false, true); });
+  check.part("int8 over NCCL, joined, captured", [&] { check_session(check, "int8", Over::nccl, true, true); });
   check.part("int4 over NCCL, captured", [&] { check_session(check, "int4", Over::nccl, true); });
   return check.finish();
 }

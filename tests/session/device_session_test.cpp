@@ -28,6 +28,14 @@ codec = "sign"
 bytes = "64KiB"
 )";
 
+// Returns a policy of small buckets, some of which are made together.
+Policy joining(const std::string& codec, const std::string& join, bool feedback = true) {
+  return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec +
+                       "\"\nsmall = \"off\"\nalgorithm = \"two_shot\"\nerror_feedback = \"" +
+                       (feedback ? "on" : "off") + "\"\n[bucket]\nbytes = \"16KiB\"\n[device]\njoin = \"" + join +
+                       "\"\n");
+}
+
 struct Case {
   std::string name;
   Policy policy;
@@ -78,6 +86,12 @@ std::vector<Case> cases() {
   for (const char* codec : {"fp8", "int4", "topk(5%)+int8", "topk(50%)+exact"}) {
     all.push_back({std::string(codec) + ", by scale", uniform(codec), {}, false, false, false, true});
   }
+  for (const char* join : {"40KiB", "256MiB"}) {
+    all.push_back({std::string("int8, joined to ") + join, joining("int8", join)});
+    all.push_back({std::string("int4, joined, flush, to ") + join, joining("int4", join), {}, false, true});
+    all.push_back(
+        {std::string("fp8, joined, sum, to ") + join, joining("fp8", join, false), {.reduction = Reduction::sum}});
+  }
   Policy exact_second = uniform("int8");
   exact_second.defaults.second_hop = CodecSpec::exact();
   all.push_back({"exact second hop, by scale", exact_second, {}, true, false, false, true});
@@ -105,6 +119,30 @@ TEST(DeviceSession, HasTheBitsOfASessionOverHostMemory) {
       }
     }
   }
+}
+
+// Mutation tried: wait() does not look for buckets that wait.
+TEST(DeviceSession, ABucketThatWaitsToBeJoinedCannotBeWaitedFor) {
+  on_ranks(2, [](const auto& transport) {
+    Trainer trainer(transport, true, joining("int8", "256MiB"));
+    trainer.step(0);
+    trainer.backward(1);
+    Ticket before_last{};
+    for (std::size_t t = trainer.gradients.size(); t-- > 1;) {
+      before_last = trainer.session.ready(trainer.gradients[t].id);
+    }
+    EXPECT_FALSE(trainer.session.done(before_last));
+    const Error error = error_of([&] { trainer.session.wait(before_last); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("[device] join"));
+    trainer.session.ready(trainer.gradients[0].id);
+    trainer.session.finish();
+    trainer.session.wait(before_last);
+    trainer.optimise();
+    trainer.device->synchronize();
+    trainer.step(2);
+    return std::string();
+  });
 }
 
 // The frames are the same too if the chunks are.

@@ -1,11 +1,13 @@
 #include "tests/support/host_kernels.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "gradwire/error.hpp"
 #include "tests/support/simulated_codecs.hpp"
+#include "tests/support/single_frames.hpp"
 
 namespace gradwire::test {
 
@@ -20,11 +22,19 @@ void HostKernels::open_headers(std::span<const kernels::HeaderJob> jobs) {
 }
 
 void HostKernels::encode(const kernels::EncodeJob& job) {
-  compute("encode", accesses_of(job), [job] { run_encode(job); });
+  std::vector<Access> accesses = accesses_of(job);
+  for (const kernels::EncodeJob& one : single_frames(job)) {
+    add_pieces(one.pieces, one.frame.count, one.values_dtype, false, accesses);
+  }
+  compute("encode", accesses, [job] { run_encode(job); });
 }
 
 void HostKernels::decode(const kernels::DecodeJob& job) {
-  compute("decode", accesses_of(job), [job] { run_decode(job); });
+  std::vector<Access> accesses = accesses_of(job);
+  for (const kernels::DecodeJob& one : single_frames(job)) {
+    add_pieces(one.pieces, one.frame.count, one.values_dtype, true, accesses);
+  }
+  compute("decode", accesses, [job] { run_decode(job); });
 }
 
 void HostKernels::all_reduce_windows(const kernels::WindowJob& /*job*/) {
@@ -32,7 +42,10 @@ void HostKernels::all_reduce_windows(const kernels::WindowJob& /*job*/) {
 }
 
 void HostKernels::reduce(const kernels::ReduceJob& job) {
-  compute("reduce", accesses_of(job), [job] { run_reduce(job); });
+  std::vector<Access> accesses = accesses_of(job);
+  add_pieces(job.own_pieces, job.count, job.own_dtype, false, accesses);
+  add_pieces(job.result_pieces, job.count, job.result_dtype, true, accesses);
+  compute("reduce", accesses, [job] { run_reduce(job); });
 }
 
 void HostKernels::fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
@@ -95,6 +108,36 @@ void HostKernels::scatter(std::span<const kernels::CopyPiece> pieces, DType tens
               }
             }
           });
+}
+
+void HostKernels::write(std::span<const std::uint64_t> words, std::uint64_t* to) {
+  const std::vector<std::uint64_t> all(words.begin(), words.end());
+  std::vector<kernels::Piece> pieces(all.size() / 2);
+  std::memcpy(static_cast<void*>(pieces.data()), all.data(), pieces.size() * sizeof(kernels::Piece));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].begin == 0) {  // two tables may lie one behind the other
+      tables_[to + 2 * i] = {pieces.begin() + static_cast<std::ptrdiff_t>(i), pieces.end()};
+    }
+  }
+  compute("write", {{to, words.size_bytes(), true}}, [to, all] { std::copy(all.begin(), all.end(), to); });
+}
+
+void HostKernels::add_pieces(const kernels::PieceTable& table, std::uint64_t count, DType dtype, bool writes,
+                             std::vector<Access>& accesses) const {
+  if (table.count == 0) {
+    return;
+  }
+  accesses.push_back({table.pieces, (table.count + 1) * sizeof(kernels::Piece), false});
+  const std::vector<kernels::Piece>& pieces = tables_.at(table.pieces);
+  const std::size_t element = element_bytes(dtype);
+  for (std::uint32_t i = 0; i < table.count; ++i) {
+    const std::uint64_t begin = std::max(pieces.at(i).begin, table.first);
+    const std::uint64_t end = std::min(pieces.at(i + 1).begin, table.first + count);
+    if (pieces.at(i).tensor != nullptr && begin < end) {
+      accesses.push_back(
+          {pieces.at(i).tensor + (begin - pieces.at(i).begin) * element, (end - begin) * element, writes});
+    }
+  }
 }
 
 void HostKernels::copy(void* to, const void* from, std::size_t bytes) {

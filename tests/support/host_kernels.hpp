@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ class HostKernels : public exchange::StreamBackend {
   void hash(const void* elements, std::uint64_t count, std::uint32_t* sums) final;
   void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
   void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) final;
+  void write(std::span<const std::uint64_t> words, std::uint64_t* to) final;
   void copy(void* to, const void* from, std::size_t bytes) final;
   void sum_weights(std::span<const double* const> weights, double own, double* totals) final;
   void store_weight(double weight, double* to) final;
@@ -35,6 +37,13 @@ class HostKernels : public exchange::StreamBackend {
  protected:
   /// Enqueues `work` on the compute queue.
   virtual void compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) = 0;
+
+ private:
+  /// Adds the accesses to elements [0, count) of a job's pieces, and to their table.
+  void add_pieces(const kernels::PieceTable& table, std::uint64_t count, DType dtype, bool writes,
+                  std::vector<Access>& accesses) const;
+
+  std::map<const void*, std::vector<kernels::Piece>> tables_;  // by address, as enqueued
 };
 
 }  // namespace gradwire::test

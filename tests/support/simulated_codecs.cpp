@@ -84,6 +84,33 @@ void fill_nan(void* values, Working working, std::uint32_t count) {
   }
 }
 
+// Copies elements [0, count) of a job's pieces to `run`, or back; a null tensor has zeros.
+void copy_pieces(const kernels::PieceTable& table, std::uint64_t count, DType dtype, std::byte* run, bool to_run) {
+  const std::size_t element = element_bytes(dtype);
+  for (std::uint32_t i = 0; i < table.count; ++i) {
+    const kernels::Piece& piece = table.pieces[i];
+    const std::uint64_t begin = std::max(piece.begin, table.first);
+    const std::uint64_t end = std::min(table.pieces[i + 1].begin, table.first + count);
+    if (begin >= end) {
+      continue;
+    }
+    std::byte* there = run + (begin - table.first) * element;
+    if (piece.tensor == nullptr) {
+      std::memset(there, 0, (end - begin) * element);
+      continue;
+    }
+    auto* tensor = reinterpret_cast<std::byte*>(piece.tensor) + (begin - piece.begin) * element;
+    std::memcpy(to_run ? there : tensor, to_run ? tensor : there, (end - begin) * element);
+  }
+}
+
+// The elements of a job's pieces in one array.
+std::vector<std::byte> array_of(const kernels::PieceTable& table, std::uint64_t count, DType dtype) {
+  std::vector<std::byte> run(count * element_bytes(dtype));
+  copy_pieces(table, count, dtype, run.data(), true);
+  return run;
+}
+
 void encode_one(const kernels::EncodeJob& job) {
   const Codec codec = bound(job.call.codec);
   const std::uint32_t count = job.frame.count;
@@ -147,14 +174,25 @@ void decode_one(const kernels::DecodeJob& job) {
 void run_open_headers(std::span<const kernels::HeaderJob> /*jobs*/) {}
 
 void run_encode(const kernels::EncodeJob& jobs) {
-  for (const kernels::EncodeJob& job : single_frames(jobs)) {
+  for (kernels::EncodeJob job : single_frames(jobs)) {
+    std::vector<std::byte> values;
+    if (job.pieces.count != 0) {
+      values = array_of(job.pieces, job.frame.count, job.values_dtype);
+      job.values = values.data();
+    }
     encode_one(job);
   }
 }
 
 void run_decode(const kernels::DecodeJob& jobs) {
-  for (const kernels::DecodeJob& job : single_frames(jobs)) {
+  for (kernels::DecodeJob job : single_frames(jobs)) {
+    std::vector<std::byte> values;
+    if (job.pieces.count != 0) {
+      values = array_of(job.pieces, job.frame.count, job.values_dtype);
+      job.values = values.data();
+    }
     decode_one(job);
+    copy_pieces(job.pieces, job.frame.count, job.values_dtype, values.data(), false);
   }
 }
 namespace {
@@ -180,9 +218,7 @@ void add_own(const kernels::ReduceJob& job, const TensorList& own, Working worki
   }
 }
 
-}  // namespace
-
-void run_reduce(const kernels::ReduceJob& job) {
+void reduce_arrays(const kernels::ReduceJob& job) {
   const auto ranks = static_cast<std::size_t>(job.ranks);
   const Codec codec = bound(job.call.codec);
   const Working working = codec.working();
@@ -236,6 +272,18 @@ void run_reduce(const kernels::ReduceJob& job) {
   if (writer && writer->finish()) {
     job.call.status->nonfinite = 1;
   }
+}
+
+}  // namespace
+
+void run_reduce(const kernels::ReduceJob& jobs) {
+  kernels::ReduceJob job = jobs;
+  const std::vector<std::byte> own = array_of(job.own_pieces, job.count, job.own_dtype);
+  std::vector<std::byte> result = array_of(job.result_pieces, job.count, job.result_dtype);
+  job.own = job.own_pieces.count != 0 ? own.data() : job.own;
+  job.result = job.result_pieces.count != 0 ? result.data() : job.result;
+  reduce_arrays(job);
+  copy_pieces(job.result_pieces, job.count, job.result_dtype, result.data(), false);
 }
 
 void run_fold(float* residual, double factor, void* values, DType dtype, std::uint64_t count) {

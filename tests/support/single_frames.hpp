@@ -28,13 +28,17 @@ inline std::vector<kernels::EncodeJob> single_frames(const kernels::EncodeJob& j
     if (one.values != nullptr) {
       one.values = static_cast<const std::byte*>(one.values) + first * element_bytes(one.values_dtype);
     }
+    one.pieces.first += first;
     one.residual += one.residual == nullptr ? 0 : first;
   });
 }
 
 inline std::vector<kernels::DecodeJob> single_frames(const kernels::DecodeJob& job) {
   return split(job, [](kernels::DecodeJob& one, std::uint64_t first) {
-    one.values = static_cast<std::byte*>(one.values) + first * element_bytes(one.values_dtype);
+    if (one.values != nullptr) {
+      one.values = static_cast<std::byte*>(one.values) + first * element_bytes(one.values_dtype);
+    }
+    one.pieces.first += first;
   });
 }
 

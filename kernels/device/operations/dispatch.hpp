@@ -8,6 +8,7 @@
 
 #include "kernels/device/codec_table.hpp"
 #include "kernels/device/operations.hpp"
+#include "kernels/device/pieces.hpp"
 #include "kernels/device/strip.hpp"
 
 namespace gradwire::kernels {
@@ -54,6 +55,15 @@ void with_any_selected(const FrameCodec& codec, const Body& body) {
   }
 }
 
+/// Calls launch(job), with the job as one over pieces if it has any.
+template <class Job, class Launch>
+void launch_over(const Job& job, bool pieces, const Launch& launch) {
+  pieces ? launch(InPieces<Job>{job}) : launch(job);
+}
+
+/// Whether a sum reads or writes pieces.
+inline bool has_pieces(const ReduceJob& job) { return job.own_pieces.count != 0 || job.result_pieces.count != 0; }
+
 /// Sums that reduce_frames does not serve.
 void reduce_of_any(const ReduceJob& job, std::uint32_t blocks, const KernelQueue& queue);
 
@@ -61,6 +71,7 @@ void reduce_of_any(const ReduceJob& job, std::uint32_t blocks, const KernelQueue
 void load_frame_kernels();
 void load_sum_kernels();
 void load_kernels_of_any();
+void load_list_kernels();
 
 /// Calls `load` with each codec of the table, which reads its id and dtype only.
 template <class Load>

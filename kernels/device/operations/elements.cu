@@ -105,6 +105,17 @@ void scatter(std::span<const CopyPiece> pieces, DType tensors, const void* run, 
   copy_all("scatter", pieces, tensors, const_cast<void*>(run), run_dtype, false, queue);
 }
 
+void write(std::span<const std::uint64_t> words, std::uint64_t* to, const KernelQueue& queue) {
+  WordsJob job;
+  for (std::size_t done = 0; done < words.size(); done += job.count) {
+    job.to = to + done;
+    for (job.count = 0; job.count < WordsJob::kMost && done + job.count < words.size(); ++job.count) {
+      job.word[job.count] = words[done + job.count];
+    }
+    simt::launch("write_words", write_words, 1, queue.stream, job);
+  }
+}
+
 void sum_weights(std::span<const double* const> weights, double own, double* totals, const KernelQueue& queue) {
   WeightList list;
   list.continues = false;
@@ -129,6 +140,7 @@ void load_kernels() {
   load_frame_kernels();
   load_sum_kernels();
   load_kernels_of_any();
+  load_list_kernels();
   const auto load_copies = []<class Value>(Type<Value>) {
     simt::load_kernel("gather", copy_pieces<Value, true>);
     simt::load_kernel("scatter", copy_pieces<Value, false>);
@@ -136,6 +148,7 @@ void load_kernels() {
   load_copies(Type<float>());
   load_copies(Type<double>());
   load_copies(Type<std::uint16_t>());
+  simt::load_kernel("write_words", write_words);
   simt::load_kernel("fold", fold_residual<float>);
   simt::load_kernel("fold", fold_residual<double>);
   simt::load_kernel("convert", convert_elements<float>);

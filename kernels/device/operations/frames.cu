@@ -34,13 +34,19 @@ void encode(const EncodeJob& job, const KernelQueue& queue) {
   const std::uint32_t blocks = blocks_for(series_tiles(job.frame, job.series), queue);
   if (codec.k != 0) {
     with_any_selected(codec, [&]<class K>(Type<K>) {
-      simt::launch("encode_selected", encode_selected<K>, blocks, queue.stream, job);
+      launch_over(job, job.pieces.count != 0, [&]<class Job>(const Job& over) {
+        simt::launch("encode_selected", encode_selected<K, Job>, blocks, queue.stream, over);
+      });
     });
-  } else if (verbatim(codec, job.values_dtype) && job.values != nullptr && job.factor == 1 && job.residual == nullptr) {
+  } else if (verbatim(codec, job.values_dtype) && (job.values != nullptr || job.pieces.count != 0) && job.factor == 1 &&
+             job.residual == nullptr) {
     simt::launch("encode_verbatim", encode_verbatim, blocks, queue.stream, job);
   } else {
-    with_any_codec(codec,
-                   [&]<class C>(Type<C>) { simt::launch("encode_frame", encode_frame<C>, blocks, queue.stream, job); });
+    with_any_codec(codec, [&]<class C>(Type<C>) {
+      launch_over(job, job.pieces.count != 0, [&]<class Job>(const Job& over) {
+        simt::launch("encode_frame", encode_frame<C, Job>, blocks, queue.stream, over);
+      });
+    });
   }
 }
 
@@ -54,8 +60,11 @@ void decode(const DecodeJob& job, const KernelQueue& queue) {
   } else if (verbatim(codec, job.values_dtype) && !job.add) {
     simt::launch("decode_verbatim", decode_verbatim, blocks, queue.stream, job);
   } else {
-    with_any_codec(codec,
-                   [&]<class C>(Type<C>) { simt::launch("decode_frame", decode_frame<C>, blocks, queue.stream, job); });
+    with_any_codec(codec, [&]<class C>(Type<C>) {
+      launch_over(job, job.pieces.count != 0, [&]<class Job>(const Job& over) {
+        simt::launch("decode_frame", decode_frame<C, Job>, blocks, queue.stream, over);
+      });
+    });
   }
 }
 
@@ -65,10 +74,15 @@ void load_frame_kernels() {
   simt::load_kernel("decode_verbatim", decode_verbatim);
   for_all_codecs([](const FrameCodec& codec) {
     with_any_codec(codec, []<class C>(Type<C>) {
-      simt::load_kernel("encode_frame", encode_frame<C>);
-      simt::load_kernel("decode_frame", decode_frame<C>);
+      simt::load_kernel("encode_frame", encode_frame<C, EncodeJob>);
+      simt::load_kernel("encode_frame", encode_frame<C, InPieces<EncodeJob>>);
+      simt::load_kernel("decode_frame", decode_frame<C, DecodeJob>);
+      simt::load_kernel("decode_frame", decode_frame<C, InPieces<DecodeJob>>);
     });
-    with_any_selected(codec, []<class K>(Type<K>) { simt::load_kernel("encode_selected", encode_selected<K>); });
+    with_any_selected(codec, []<class K>(Type<K>) {
+      simt::load_kernel("encode_selected", encode_selected<K, EncodeJob>);
+      simt::load_kernel("encode_selected", encode_selected<K, InPieces<EncodeJob>>);
+    });
   });
   simt::load_kernel("decode_selected", decode_selected<float>);
   simt::load_kernel("decode_selected", decode_selected<double>);

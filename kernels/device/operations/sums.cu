@@ -23,7 +23,7 @@ void check_reduce(const ReduceJob& job) {
   if (job.out != nullptr && works_in_f64(job.call.codec) != works_in_f64(job.second)) {
     unknown_codec(job.second);
   }
-  check_working(job.call.codec, job.own == nullptr ? DType::f64 : job.own_dtype);
+  check_working(job.call.codec, job.own == nullptr && job.own_pieces.count == 0 ? DType::f64 : job.own_dtype);
   check_working(job.call.codec, job.out != nullptr ? DType::f64 : job.result_dtype);
 }
 
@@ -44,7 +44,9 @@ void reduce(const ReduceJob& job, const KernelQueue& queue) {
   const bool one_codec = job.call.codec.k == 0 && (job.out == nullptr || same_codec(job.call.codec, job.second));
   if (one_codec) {
     with_any_codec(job.call.codec, [&]<class C>(Type<C>) {
-      simt::launch("reduce_frames", reduce_frames<C>, blocks, queue.stream, job, input_list(job));
+      launch_over(job, has_pieces(job), [&]<class Job>(const Job& over) {
+        simt::launch("reduce_frames", reduce_frames<C, Job>, blocks, queue.stream, over, input_list(job));
+      });
     });
   } else {
     reduce_of_any(job, blocks, queue);
@@ -53,7 +55,10 @@ void reduce(const ReduceJob& job, const KernelQueue& queue) {
 
 void load_sum_kernels() {
   for_all_codecs([](const FrameCodec& codec) {
-    with_any_codec(codec, []<class C>(Type<C>) { simt::load_kernel("reduce_frames", reduce_frames<C>); });
+    with_any_codec(codec, []<class C>(Type<C>) {
+      simt::load_kernel("reduce_frames", reduce_frames<C, ReduceJob>);
+      simt::load_kernel("reduce_frames", reduce_frames<C, InPieces<ReduceJob>>);
+    });
   });
 }
 

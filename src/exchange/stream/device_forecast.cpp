@@ -139,17 +139,18 @@ class TimelineBackend final : public NullBackend {
 
 // A step follows the caller's stream, and leads it at its end, behind two kernels of its own.
 template <class Body>
-void step(DeviceTimeline& timeline, const DeviceBucket& bucket, const Body& body) {
-  const auto copy = [&] {
-    if (bucket.gathered) {
+void step(DeviceTimeline& timeline, DeviceWay way, const DeviceBucket& bucket, const Body& body) {
+  const bool before = way == DeviceWay::four_lanes;  // kernels now read and write tensors where they lie
+  const auto copy = [&](bool copies) {
+    if (bucket.several && copies) {
       timeline.kernel(0, 2 * array_bytes(bucket.dtype, bucket.count));
     }
   };
   timeline.event();
   timeline.event();
-  copy();
+  copy(before || way == DeviceWay::tiers);  // a library reads one array
   body();
-  copy();
+  copy(before);
   timeline.kernel(0, 0);  // advance_step
   timeline.kernel(0, 0);  // count_nonfinite
   timeline.event();
@@ -210,7 +211,7 @@ DeviceForecast forecast_of(const DeviceTimeline& timeline) {
 DeviceForecast forecast_executor(const DeviceCluster& cluster, DeviceWay way, const DeviceBucket& bucket) {
   DeviceTimeline timeline(cluster);
   std::uint64_t lanes = 0;
-  step(timeline, bucket, [&] { lanes = run_executor(cluster, way, bucket, timeline); });
+  step(timeline, way, bucket, [&] { lanes = run_executor(cluster, way, bucket, timeline); });
   DeviceForecast forecast = forecast_of(timeline);
   forecast.lanes = lanes;
   return forecast;

@@ -26,7 +26,7 @@ struct DeviceBucket {
   DType dtype = DType::f32;
   CodecSpec codec = {};
   bool feedback = false;  // encoders keep what they drop
-  bool gathered = false;  // it has several tensors, which are gathered into one run and scattered back
+  bool several = false;   // it has several tensors: the first way gathers and scatters them, tiers gather them
 };
 
 struct DeviceForecast {

@@ -37,6 +37,7 @@ class NullBackend : public StreamBackend {
               DType /*run_dtype*/) override {}
   void scatter(std::span<const kernels::CopyPiece> /*pieces*/, DType /*tensors*/, const void* /*run*/,
                DType /*run_dtype*/) override {}
+  void write(std::span<const std::uint64_t> /*words*/, std::uint64_t* /*to*/) override {}
   void copy(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) override {}
   void sum_weights(std::span<const double* const> /*weights*/, double /*own*/, double* /*totals*/) override {}
   void store_weight(double /*weight*/, double* /*to*/) override {}

@@ -47,11 +47,30 @@ class StreamBackend {
   virtual void end_range() noexcept {}
 
   // These run on the compute queue.
-  /// Writes the headers of up to two jobs at once, ahead of the jobs that fill these frames and say `opened`.
+  /// Writes the headers of jobs at once, ahead of the jobs that fill these frames and say `opened`.
   virtual void open_headers(std::span<const kernels::HeaderJob> jobs) = 0;
   virtual void encode(const kernels::EncodeJob& job) = 0;
   virtual void decode(const kernels::DecodeJob& job) = 0;
   virtual void reduce(const kernels::ReduceJob& job) = 0;
+  // The same for several jobs in one launch. Jobs of one call have the same codec in all frames: a lossy one without
+  // topk. None is without elements, and those that fill frames say `opened`. `list`: kernels::list_bytes() of device
+  // memory.
+  virtual void open_all(std::span<const kernels::HeaderJob> jobs, std::uint64_t* /*list*/) { open_headers(jobs); }
+  virtual void encode_all(std::span<const kernels::EncodeJob> jobs, std::uint64_t* /*list*/) {
+    for (const kernels::EncodeJob& job : jobs) {
+      encode(job);
+    }
+  }
+  virtual void decode_all(std::span<const kernels::DecodeJob> jobs, std::uint64_t* /*list*/) {
+    for (const kernels::DecodeJob& job : jobs) {
+      decode(job);
+    }
+  }
+  virtual void reduce_all(std::span<const kernels::ReduceJob> jobs, std::uint64_t* /*list*/) {
+    for (const kernels::ReduceJob& job : jobs) {
+      reduce(job);
+    }
+  }
   /// The kernel waits for those of the other ranks, which must enqueue theirs in the same order.
   virtual void all_reduce_windows(const kernels::WindowJob& job) = 0;
   /// values += factor (or *device_factor) x residual, which is zero afterwards; where it is zero, values stay as they
@@ -71,6 +90,8 @@ class StreamBackend {
   virtual void hash(const void* elements, std::uint64_t count, std::uint32_t* sums) = 0;
   virtual void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) = 0;
   virtual void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) = 0;
+  /// Writes words to device memory; `words` may change once it returns, and a captured graph writes these again.
+  virtual void write(std::span<const std::uint64_t> words, std::uint64_t* to) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   /// totals[0] <- sum of the doubles behind `weights` (host array of device pointers, one a rank), in order;
   /// totals[1] <- 1 / sum; totals[2] <- own / sum. A weight below 0 or not finite, or a sum that is not above 0, makes

@@ -13,6 +13,28 @@ StreamCall make_stream_call(CallRequest request, const StreamBackend& backend, s
   return {std::move(request), std::move(resolved), std::move(tiers)};
 }
 
+// A sum by a library needs contiguous memory, kernels that divide by a scale know arrays alone, and so do those that
+// prepare an input for its encoder: which add residuals that no encoder keeps, or multiply by a number on the device.
+PiecesOfCall pieces_of_call(const StreamCall& call, const StreamTask& task, const StreamBackend& backend) {
+  const int world = backend.world_size();
+  if (call.request.collective != Collective::all_reduce || world == 1 || task.call.preconditioned ||
+      is_native(call.request, {backend.rank(), world, call.tiers})) {
+    return {};
+  }
+  const ResidualUse& residuals = task.call.residuals;
+  const DeviceRange<float>& local = task.local_residual;
+  const DeviceRange<float>& owner = task.owner_residual;
+  const auto is = [](const DeviceRange<float>& range, const ResidualUse::Range& all) {
+    return range.data == nullptr || (range.first == all.first && range.count == all.count);
+  };
+  const bool local_stays = local.data == nullptr || residuals.keeps.local;
+  const bool owner_stays = owner.data == nullptr || (residuals.keeps.owner && is(owner, residuals.owned));
+  const bool scales = task.call.scales_first() && task.reduction == Reduction::mean;
+  const bool summed_before = task.call.node_sums.has_value();
+  return {.input = !summed_before && local_stays && owner_stays && !scales && task.device_factor == nullptr,
+          .output = true};
+}
+
 StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, StreamArguments arguments) {
   const CallRequest& request = call.request;
   const ResidualUse::Range whole{0, request.count};

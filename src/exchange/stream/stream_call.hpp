@@ -46,6 +46,15 @@ struct StreamArguments {
   std::string name;
 };
 
+/// Whether the kernels of an all-reduce read its input, and write its output, where tensors lie apart
+/// (StreamTask::input_pieces). Ranks may differ in this.
+struct PiecesOfCall {
+  bool input = false;
+  bool output = false;
+};
+/// `task`: of the call, with its residuals.
+[[nodiscard]] PiecesOfCall pieces_of_call(const StreamCall& call, const StreamTask& task, const StreamBackend& backend);
+
 /// Makes the task of a call. Kernels note bad frames and NaN with `device`.
 [[nodiscard]] StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, StreamArguments arguments);
 

@@ -31,6 +31,11 @@ T* element(const DeviceRange<T>& range, Elements chunk, const StreamTask& task, 
   return static_cast<Byte*>(range.data) + (chunk.first - range.first) * element_bytes(task.dtype);
 }
 
+kernels::PieceTable from(kernels::PieceTable table, Elements elements) {
+  table.first = elements.first;
+  return table;
+}
+
 }  // namespace
 
 void StreamLane::trace(const Instruction& instruction) const {
@@ -84,6 +89,10 @@ const void* StreamLane::input(Elements chunk) const {
 }
 
 void* StreamLane::output(Elements chunk) const { return element(task_.output, chunk, task_, "output"); }
+
+kernels::PieceTable StreamLane::input_pieces(Elements elements) const { return from(task_.input_pieces, elements); }
+
+kernels::PieceTable StreamLane::output_pieces(Elements elements) const { return from(task_.output_pieces, elements); }
 
 double StreamLane::own_factor() const { return task_.call.weighted ? task_.weight : task_.factor; }
 
@@ -172,6 +181,9 @@ void StreamLane::rescale_residual(Elements chunk, float* residual, Units units) 
 
 // Values in units of the scale are f32 for every dtype of the tensor.
 StreamLane::Result StreamLane::open_result(Elements chunk) {
+  if (task_.output_pieces.count != 0) {
+    return {.pieces = output_pieces(chunk), .dtype = task_.dtype};
+  }
   if (!task_.call.preconditioned || task_.dtype == DType::f32) {
     return {.values = output(chunk), .dtype = task_.dtype};
   }
@@ -180,7 +192,9 @@ StreamLane::Result StreamLane::open_result(Elements chunk) {
 }
 
 void StreamLane::put_result(Elements chunk, const Result& result) {
-  rescale(chunk, result.values, result.dtype, 1.0, output(chunk), task_.dtype, Units::of_gradient);
+  if (task_.call.preconditioned) {
+    rescale(chunk, result.values, result.dtype, 1.0, output(chunk), task_.dtype, Units::of_gradient);
+  }
   if (result.scratch != nullptr) {
     backend_.release(result.scratch);
   }
@@ -217,8 +231,10 @@ bool StreamLane::lies_ready(Elements elements) const {
 }
 
 StreamLane::Part StreamLane::encoder_part(Elements chunk) {
-  Part part = lies_ready(chunk) ? Part{.values = input(chunk), .dtype = task_.dtype, .factor = own_factor()}
-                                : prepared_part(chunk, folds_local_in(chunk), folds_owner_in(chunk));
+  Part part =
+      lies_ready(chunk)
+          ? Part{.values = input(chunk), .pieces = input_pieces(chunk), .dtype = task_.dtype, .factor = own_factor()}
+          : prepared_part(chunk, folds_local_in(chunk), folds_owner_in(chunk));
   if (task_.call.residuals.keeps.local) {
     part.residual = residual_of(task_.local_residual, chunk, task_, "local");
   }
@@ -229,11 +245,13 @@ StreamLane::Part StreamLane::encoder_part(Elements chunk) {
 StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
   const bool folds_owner = !keeps_owner && touches(task_.owner_residual, chunk);
   const bool folds_local = touches(task_.local_residual, chunk);
-  if (folds_owner || device_factor() != nullptr || task_.input.data == nullptr || task_.call.preconditioned ||
+  const bool zeros = task_.input.data == nullptr && task_.input_pieces.count == 0;
+  if (folds_owner || device_factor() != nullptr || zeros || task_.call.preconditioned ||
       (folds_local && !covers(task_.local_residual, chunk))) {
     return prepared_part(chunk, folds_local, folds_owner);
   }
   return {.values = input(chunk),
+          .pieces = input_pieces(chunk),
           .dtype = task_.dtype,
           .factor = own_factor(),
           .residual = folds_local ? residual_of(task_.local_residual, chunk, task_, "local") : nullptr};
@@ -246,20 +264,21 @@ void StreamLane::encode(const Instruction& instruction) {
   const Part part =
       lane_.node ? summed_part(instruction.chunk, task_.call.residuals.keeps.intra) : encoder_part(instruction.chunk);
   rescale_residual(instruction.chunk, part.residual, Units::of_scale);
-  backend_.encode({.call = fields(task_.call.codecs.of(instruction.hop)),
-                   .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
-                             .count = instruction.chunk.count,
-                             .first_tile = instruction.chunk.first_tile,
-                             .hop = static_cast<std::uint8_t>(instruction.hop),
-                             .peer = backend_.rank()},
-                   .opened = opened,
-                   .values = part.values,
-                   .values_dtype = part.dtype,
-                   .factor = part.factor,
-                   .residual = part.residual});
+  enqueue(kernels::EncodeJob{.call = fields(task_.call.codecs.of(instruction.hop)),
+                             .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
+                                       .count = instruction.chunk.count,
+                                       .first_tile = instruction.chunk.first_tile,
+                                       .hop = static_cast<std::uint8_t>(instruction.hop),
+                                       .peer = backend_.rank()},
+                             .opened = opened,
+                             .values = part.values,
+                             .pieces = part.pieces,
+                             .values_dtype = part.dtype,
+                             .factor = part.factor,
+                             .residual = part.residual});
   rescale_residual(instruction.chunk, part.residual, Units::of_gradient);
   if (part.scratch != nullptr) {
-    backend_.release(part.scratch);
+    free(part.scratch);
   }
 }
 
@@ -278,45 +297,48 @@ void StreamLane::reduce(const Instruction& instruction) {
                     : lane_.node ? node_residual(instruction.chunk)
                                  : residual_of(task_.owner_residual, instruction.chunk, task_, "owner");
   rescale_residual(instruction.chunk, residual, Units::of_scale);
-  backend_.reduce({.call = fields(task_.call.codecs.first),
-                   .second = frame_codec(task_.call.codecs.second, task_.terms),
-                   .count = instruction.chunk.count,
-                   .first_tile = instruction.chunk.first_tile,
-                   .frames = inputs.frames,
-                   .pitch = inputs.pitch,
-                   .ranks = static_cast<int>(instruction.inputs.size()),
-                   .own_rank = inputs.own_rank,
-                   .own = own.values,
-                   .own_dtype = own.dtype,
-                   .factor = own.factor,
-                   .own_residual = own.residual,
-                   .divisor = divisor(),
-                   .device_divisor = device_divisor(),
-                   .out = reinterpret_cast<std::uint8_t*>(frame),
-                   .opened = opened,
-                   .owner_residual = residual,
-                   .result = result.values,
-                   .result_dtype = result.dtype});
+  enqueue(kernels::ReduceJob{.call = fields(task_.call.codecs.first),
+                             .second = frame_codec(task_.call.codecs.second, task_.terms),
+                             .count = instruction.chunk.count,
+                             .first_tile = instruction.chunk.first_tile,
+                             .frames = inputs.frames,
+                             .pitch = inputs.pitch,
+                             .ranks = static_cast<int>(instruction.inputs.size()),
+                             .own_rank = inputs.own_rank,
+                             .own = own.values,
+                             .own_pieces = own.pieces,
+                             .own_dtype = own.dtype,
+                             .factor = own.factor,
+                             .own_residual = own.residual,
+                             .divisor = divisor(),
+                             .device_divisor = device_divisor(),
+                             .out = reinterpret_cast<std::uint8_t*>(frame),
+                             .opened = opened,
+                             .owner_residual = residual,
+                             .result = result.values,
+                             .result_pieces = result.pieces,
+                             .result_dtype = result.dtype});
   rescale_residual(instruction.chunk, residual, Units::of_gradient);
   if (!encodes) {
     put_result(instruction.chunk, result);
   }
   if (own.scratch != nullptr) {
-    backend_.release(own.scratch);
+    free(own.scratch);
   }
 }
 
 void StreamLane::decode(const Instruction& instruction) {
   const Result result = open_result(instruction.chunk);
-  backend_.decode({.call = fields(task_.call.codecs.of(instruction.hop)),
-                   .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[instruction.slot].memory),
-                             .count = instruction.chunk.count,
-                             .first_tile = instruction.chunk.first_tile,
-                             .hop = static_cast<std::uint8_t>(instruction.hop),
-                             .peer = instruction.peer},
-                   .values = result.values,
-                   .values_dtype = result.dtype,
-                   .add = false});
+  enqueue(kernels::DecodeJob{.call = fields(task_.call.codecs.of(instruction.hop)),
+                             .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[instruction.slot].memory),
+                                       .count = instruction.chunk.count,
+                                       .first_tile = instruction.chunk.first_tile,
+                                       .hop = static_cast<std::uint8_t>(instruction.hop),
+                                       .peer = instruction.peer},
+                             .values = result.values,
+                             .pieces = result.pieces,
+                             .values_dtype = result.dtype,
+                             .add = false});
   put_result(instruction.chunk, result);
 }
 

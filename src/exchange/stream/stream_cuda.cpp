@@ -75,6 +75,22 @@ void CudaBackend::encode(const kernels::EncodeJob& job) { kernels::encode(job, k
 void CudaBackend::decode(const kernels::DecodeJob& job) { kernels::decode(job, kernel_queue()); }
 void CudaBackend::reduce(const kernels::ReduceJob& job) { kernels::reduce(job, kernel_queue()); }
 
+void CudaBackend::open_all(std::span<const kernels::HeaderJob> jobs, std::uint64_t* list) {
+  kernels::open_all(jobs, list, kernel_queue());
+}
+
+void CudaBackend::encode_all(std::span<const kernels::EncodeJob> jobs, std::uint64_t* list) {
+  kernels::encode_all(jobs, list, kernel_queue());
+}
+
+void CudaBackend::decode_all(std::span<const kernels::DecodeJob> jobs, std::uint64_t* list) {
+  kernels::decode_all(jobs, list, kernel_queue());
+}
+
+void CudaBackend::reduce_all(std::span<const kernels::ReduceJob> jobs, std::uint64_t* list) {
+  kernels::reduce_all(jobs, list, kernel_queue());
+}
+
 void CudaBackend::all_reduce_windows(const kernels::WindowJob& job) {
   kernels::all_reduce_windows(job, compute_.get());
 }
@@ -106,6 +122,10 @@ void CudaBackend::gather(std::span<const kernels::CopyPiece> pieces, DType tenso
 
 void CudaBackend::scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) {
   kernels::scatter(pieces, tensors, run, run_dtype, kernel_queue());
+}
+
+void CudaBackend::write(std::span<const std::uint64_t> words, std::uint64_t* to) {
+  kernels::write(words, to, kernel_queue());
 }
 
 void CudaBackend::copy(void* to, const void* from, std::size_t bytes) {

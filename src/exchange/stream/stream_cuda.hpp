@@ -82,6 +82,10 @@ class CudaBackend final : public StreamBackend {
   void encode(const kernels::EncodeJob& job) override;
   void decode(const kernels::DecodeJob& job) override;
   void reduce(const kernels::ReduceJob& job) override;
+  void open_all(std::span<const kernels::HeaderJob> jobs, std::uint64_t* list) override;
+  void encode_all(std::span<const kernels::EncodeJob> jobs, std::uint64_t* list) override;
+  void decode_all(std::span<const kernels::DecodeJob> jobs, std::uint64_t* list) override;
+  void reduce_all(std::span<const kernels::ReduceJob> jobs, std::uint64_t* list) override;
   void all_reduce_windows(const kernels::WindowJob& job) override;
   void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
             std::uint64_t count) override;
@@ -92,6 +96,7 @@ class CudaBackend final : public StreamBackend {
   void hash(const void* elements, std::uint64_t count, std::uint32_t* sums) override;
   void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
   void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) override;
+  void write(std::span<const std::uint64_t> words, std::uint64_t* to) override;
   void copy(void* to, const void* from, std::size_t bytes) override;
   void sum_weights(std::span<const double* const> weights, double own, double* totals) override;
   void store_weight(double weight, double* to) override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "base/current_error.hpp"
@@ -81,25 +82,33 @@ void StreamExecutor::guarded(Body&& body) {
       }
     }
     lanes_.clear();
+    joints_.clear();
     parked_.clear();
     throw Error(error);
   }
 }
 
-std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, StreamTask task) {
+std::shared_ptr<StreamExecution> StreamExecutor::open(Schedule schedule, StreamTask task) {
+  check(task, backend_.world_size());
   auto execution = std::make_shared<StreamExecution>();
+  StreamExecution& e = *execution;
+  e.schedule_ = std::move(schedule);
+  e.task_ = std::make_unique<StreamTask>(std::move(task));
+  e.lanes_left_ = e.schedule_.lanes;
+  e.sequence_ = next_sequence_++;
+  e.statistics_.calls = 1;
+  e.statistics_.elements = e.task_->count;
+  e.statistics_.bytes_in = e.task_->count * element_bytes(e.task_->dtype);
+  return execution;
+}
+
+std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, StreamTask task) {
+  std::shared_ptr<StreamExecution> execution;
   guarded([&] {
     const int world = backend_.world_size();
-    check(task, world);
+    execution = open(std::move(schedule), std::move(task));
     StreamExecution& e = *execution;
-    e.schedule_ = std::move(schedule);
-    e.task_ = std::make_unique<StreamTask>(std::move(task));
     const NamedRange range(backend_, e.task_->name.c_str());
-    e.lanes_left_ = e.schedule_.lanes;
-    e.sequence_ = next_sequence_++;
-    e.statistics_.calls = 1;
-    e.statistics_.elements = e.task_->count;
-    e.statistics_.bytes_in = e.task_->count * element_bytes(e.task_->dtype);
     if (windows_ != nullptr && windows_->takes(e.schedule_, *e.task_)) {
       start_in_windows(e);
       return;
@@ -109,13 +118,52 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
     }
     const std::uint64_t lanes = e.schedule_.lanes;
     for (std::uint64_t index = 0; index < lanes; ++index) {
-      turn(std::make_unique<StreamLane>(*this, execution, index));
+      std::vector<std::unique_ptr<StreamLane>> lane;
+      lane.push_back(std::make_unique<StreamLane>(*this, execution, index));
+      turn(std::move(lane));
       if (index == 0 && e.totals_ != nullptr && e.task_->call.weights_first()) {
-        turn(nullptr);  // lane 1 is encoded after the sum of weights
+        turn({});  // lane 1 is encoded after the sum of weights
       }
     }
   });
   return execution;
+}
+
+bool StreamExecutor::joins(const Schedule& schedule, const StreamTask& task) const {
+  const codec::Codec& first = task.call.codecs.first;
+  const codec::Codec& second = task.call.codecs.second;
+  const auto world = static_cast<std::uint64_t>(backend_.world_size());
+  const std::uint64_t tiles = (task.count + codec::kTileElements - 1) / codec::kTileElements;
+  return world > 1 && schedule.chunk_elements != 0 && schedule.lanes == 1 && !task.call.weighted &&
+         !task.call.preconditioned && first.lossy() && first.spec().k == 0 && first.spec() == second.spec() &&
+         tiles >= world && (windows_ == nullptr || !windows_->takes(schedule, task));
+}
+
+std::vector<std::shared_ptr<const StreamExecution>> StreamExecutor::start(std::vector<Call> calls) {
+  std::vector<std::shared_ptr<const StreamExecution>> executions;
+  if (calls.size() == 1) {
+    executions.push_back(start(std::move(calls[0].schedule), std::move(calls[0].task)));
+    return executions;
+  }
+  guarded([&] {
+    std::vector<std::unique_ptr<StreamLane>> lanes;
+    for (Call& call : calls) {
+      if (!joins(call.schedule, call.task) ||
+          call.task.call.codecs.first.spec() != calls[0].task.call.codecs.first.spec()) {
+        throw Error(ErrorCode::internal, call.task.name + ": cannot be made together with others");
+      }
+    }
+    for (Call& call : calls) {
+      std::shared_ptr<StreamExecution> execution = open(std::move(call.schedule), std::move(call.task));
+      lanes.push_back(std::make_unique<StreamLane>(*this, execution, 0));
+      executions.push_back(std::move(execution));
+    }
+    const NamedRange range(backend_, "calls that are made together");
+    joints_.push_back(std::make_shared<Joint>(backend_));
+    StreamLane::lie_together(lanes, joints_.back());
+    turn(std::move(lanes));
+  });
+  return executions;
 }
 
 void StreamExecutor::finish() {
@@ -127,7 +175,7 @@ void StreamExecutor::finish() {
 
 void StreamExecutor::drain() {
   while (!lanes_.empty()) {
-    turn(nullptr);
+    turn({});
   }
   catch_up();
 }
@@ -169,10 +217,11 @@ std::shared_ptr<const StreamExecution> StreamExecutor::run(Schedule schedule, St
 // Runs one round of every lane in flight. The compute queue gets, while the last group of messages travels, the work
 // that `fresh` needs for the next group; then the work that the lanes in flight need for it; and, behind the group,
 // work that no message waits for.
-void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
-  if (fresh != nullptr) {
-    fresh->feed();
+void StreamExecutor::turn(std::vector<std::unique_ptr<StreamLane>> fresh) {
+  for (const auto& lane : fresh) {
+    lane->feed();
   }
+  launch_joints();
   if (!parked_.empty() ||
       std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->computes(); })) {
     catch_up();
@@ -180,9 +229,8 @@ void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   for (const auto& lane : lanes_) {
     lane->feed();
   }
-  if (fresh != nullptr) {
-    lanes_.push_back(std::move(fresh));
-  }
+  launch_joints();
+  std::move(fresh.begin(), fresh.end(), std::back_inserter(lanes_));
   communicate();
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
     if ((*lane)->finish_round()) {
@@ -194,6 +242,14 @@ void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
       backend_.release(reinterpret_cast<std::byte*>(std::exchange(execution.totals_, nullptr)));
     }
     lane = lanes_.erase(lane);
+  }
+  launch_joints();
+  std::erase_if(joints_, [](const std::shared_ptr<Joint>& joint) { return joint.use_count() == 1; });
+}
+
+void StreamExecutor::launch_joints() {
+  for (const std::shared_ptr<Joint>& joint : joints_) {
+    joint->launch();
   }
 }
 
@@ -227,8 +283,12 @@ void StreamExecutor::communicate() {
   ++groups_;
   if (messages) {
     group([this] {
-      for (const auto& lane : lanes_) {
-        lane->communicate(groups_);
+      for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane) {
+        (*lane)->communicate(groups_);
+        if ((*lane)->joint() != nullptr &&
+            (std::next(lane) == lanes_.end() || (*std::next(lane))->joint() != (*lane)->joint())) {
+          (*lane)->joint()->communicate();
+        }
       }
     });
   }

@@ -41,6 +41,10 @@ struct StreamTask {
   // the input of an all-gather are this rank's segment; all others are the whole bucket.
   DeviceRange<const void> input;
   DeviceRange<void> output;
+  // Tensors that lie apart, in place of an input or output whose data is null. They are those of the whole bucket, and
+  // only where pieces_of_call() says so.
+  kernels::PieceTable input_pieces = {};
+  kernels::PieceTable output_pieces = {};
   std::uint64_t count = 0;  // elements of the bucket
   DType dtype = DType::f32;
   ResolvedCall call;
@@ -118,6 +122,7 @@ struct StreamExecutorOptions {
   std::function<void(const StreamTrace&)> trace = {};
 };
 
+class Joint;
 class StreamLane;
 class WindowCalls;
 
@@ -136,6 +141,18 @@ class StreamExecutor {
 
   /// Enqueues a collective without its last rounds, which share groups with the first rounds of the next collective.
   std::shared_ptr<const StreamExecution> start(Schedule schedule, StreamTask task);
+  /// One collective of several that start together.
+  struct Call {
+    Schedule schedule;
+    StreamTask task;
+  };
+  /// Whether the collective can be made together with others: of one lane, two_shot by one lossy codec without topk,
+  /// without weights or a scale, and with elements for every rank. It is the same on every rank.
+  [[nodiscard]] bool joins(const Schedule& schedule, const StreamTask& task) const;
+  /// Starts collectives that join and have the same codec, as one: their jobs of a kind are one launch, and all frames
+  /// from one rank to another are one message. Frames and results are those of single calls. All ranks must make the
+  /// same calls together, so these must be chosen by what all know.
+  std::vector<std::shared_ptr<const StreamExecution>> start(std::vector<Call> calls);
   /// Enqueues the rest of all started collectives. Later work on the compute queue comes behind them.
   void finish();
   /// start() and finish().
@@ -148,7 +165,9 @@ class StreamExecutor {
   friend class StreamLane;
   using Queue = StreamBackend::Queue;
 
-  void turn(std::unique_ptr<StreamLane> fresh);
+  [[nodiscard]] std::shared_ptr<StreamExecution> open(Schedule schedule, StreamTask task);
+  void turn(std::vector<std::unique_ptr<StreamLane>> fresh);
+  void launch_joints();
   void start_in_windows(StreamExecution& execution);
   void drain();
   void catch_up();
@@ -162,6 +181,7 @@ class StreamExecutor {
   StreamBackend& backend_;
   StreamExecutorOptions options_;
   std::deque<std::unique_ptr<StreamLane>> lanes_;  // oldest first
+  std::vector<std::shared_ptr<Joint>> joints_;     // of lanes in flight
   std::vector<std::byte*> parked_;                 // memory to release once the compute queue has waited for groups
   std::uint64_t groups_ = 0;                       // number of groups enqueued so far
   std::uint64_t waited_ = 0;                       // number of groups for which the compute queue has waited

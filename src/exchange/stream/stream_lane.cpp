@@ -134,10 +134,14 @@ void StreamLane::communicate(std::uint64_t group) {
       SlotState& slot = slots_[instruction.slot];
       trace(instruction);
       slot.last_group = group;
-      if (instruction.opcode == Opcode::receive) {
+      if (joint_ != nullptr) {
+        joint_->add_message(instruction.opcode == Opcode::send, instruction.peer, slot.memory, slot.bytes);
+      } else if (instruction.opcode == Opcode::receive) {
         backend_.receive({slot.memory, slot.bytes}, instruction.peer);
       } else {
         backend_.send({slot.memory, slot.bytes}, instruction.peer);
+      }
+      if (instruction.opcode == Opcode::send) {
         count_sent(slot.bytes, instruction.chunk.count, instruction.peer);
         execution_->statistics_.frames_sent += hop != Hop::weight ? 1 : 0;
       }
@@ -181,7 +185,7 @@ std::byte* StreamLane::open_slot(const Instruction& instruction) {
     slot.memory = backend_.acquire(slot.bytes);
     return slot.memory;
   }
-  Block& block = blocks_[slot.block];
+  Block& block = block_of(slot);
   if (block.data == nullptr) {
     block.data = backend_.acquire(block.bytes);
   }
@@ -210,7 +214,7 @@ void StreamLane::used(Slot index) {
   std::byte* memory = std::exchange(slot.memory, nullptr);
   std::uint64_t last_group = slot.last_group;
   if (slot.block != kNone) {
-    Block& block = blocks_[slot.block];
+    Block& block = block_of(slot);
     block.last_group = std::max(block.last_group, slot.last_group);
     if (--block.slots > 0) {
       return;
@@ -221,7 +225,17 @@ void StreamLane::used(Slot index) {
   if (last_group > executor_.waited_) {
     executor_.parked_.push_back(memory);
   } else {
-    backend_.release(memory);
+    free(memory);
+  }
+}
+
+void StreamLane::enqueue(std::span<const kernels::HeaderJob> jobs) {
+  if (joint_ == nullptr) {
+    backend_.open_headers(jobs);
+    return;
+  }
+  for (const kernels::HeaderJob& job : jobs) {
+    joint_->add(job);
   }
 }
 

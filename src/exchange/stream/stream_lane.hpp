@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "exchange/stream/stream_executor.hpp"
+#include "exchange/stream/stream_joint.hpp"
 
 namespace gradwire::exchange {
 
@@ -57,7 +59,12 @@ class StreamLane {
  public:
   StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution> execution, std::uint64_t index);
 
+  /// Lets lanes that have not begun, of one call each, be made together. Their shards all have elements, and their
+  /// codecs are the same.
+  static void lie_together(std::span<const std::unique_ptr<StreamLane>> lanes, const std::shared_ptr<Joint>& joint);
+
   [[nodiscard]] StreamExecution& execution() const noexcept { return *execution_; }
+  [[nodiscard]] Joint* joint() const noexcept { return joint_.get(); }
   /// Enqueues the computation of this round whose results this round's communication sends.
   void feed();
   /// Acquires memory for the frames that this round receives.
@@ -85,13 +92,7 @@ class StreamLane {
     std::size_t block = kNone;     // the block that it lies in
     std::uint64_t offset = 0;      // in that block
   };
-  // A piece of memory with several frames.
-  struct Block {
-    std::byte* data = nullptr;
-    std::uint64_t bytes = 0;
-    std::uint32_t slots = 0;       // number of its slots that are still needed
-    std::uint64_t last_group = 0;  // the last group that sends or receives one of them
-  };
+  using Block = FrameBlock;
   // The frames that one job makes or reads. Several lie in one block with a fixed pitch. One encoding or decoding of
   // each round that has several is such a job.
   struct Series {
@@ -106,6 +107,7 @@ class StreamLane {
   // This rank's part of a sum: elements of the input in place, or prepared in memory of `scratch`.
   struct Part {
     const void* values = nullptr;
+    kernels::PieceTable pieces = {};
     DType dtype = DType::f32;
     double factor = 1;
     float* residual = nullptr;  // the kernel adds it
@@ -122,6 +124,7 @@ class StreamLane {
   // The memory to which a kernel writes a result: the output, or `scratch`, from which it is copied there.
   struct Result {
     void* values = nullptr;
+    kernels::PieceTable pieces = {};
     DType dtype = DType::f32;
     std::byte* scratch = nullptr;
   };
@@ -192,6 +195,9 @@ class StreamLane {
   [[nodiscard]] kernels::CallFields fields(const codec::Codec& codec) const;
   [[nodiscard]] const void* input(Elements chunk) const;  // null: zeros
   [[nodiscard]] void* output(Elements chunk) const;
+  // The tables of the task, for a job whose array would begin with `elements`.
+  [[nodiscard]] kernels::PieceTable input_pieces(Elements elements) const;
+  [[nodiscard]] kernels::PieceTable output_pieces(Elements elements) const;
   [[nodiscard]] Part encoder_part(Elements chunk);
   [[nodiscard]] Part owner_part(Elements chunk, bool keeps_owner);
   // Makes a part in memory of its own, ready to be encoded or added.
@@ -216,6 +222,17 @@ class StreamLane {
   [[nodiscard]] DType working() const;
   [[nodiscard]] Elements whole() const;
 
+  // Enqueues a job, or leaves that to the joint of this lane.
+  void enqueue(std::span<const kernels::HeaderJob> jobs);
+  void enqueue(const kernels::EncodeJob& job) { joint_ != nullptr ? joint_->add(job) : backend_.encode(job); }
+  void enqueue(const kernels::ReduceJob& job) { joint_ != nullptr ? joint_->add(job) : backend_.reduce(job); }
+  void enqueue(const kernels::DecodeJob& job) { joint_ != nullptr ? joint_->add(job) : backend_.decode(job); }
+  // Releases memory behind all jobs so far.
+  void free(std::byte* memory) { joint_ != nullptr ? joint_->release(memory) : backend_.release(memory); }
+  [[nodiscard]] Block& block_of(const SlotState& slot) {
+    return joint_ != nullptr ? joint_->blocks[slot.block] : blocks_[slot.block];
+  }
+
   std::byte* open_slot(const Instruction& instruction);
   [[nodiscard]] std::uint64_t slot_bytes(const Instruction& instruction) const;
   void used(Slot index);
@@ -229,6 +246,7 @@ class StreamLane {
   std::vector<int> rounds_;  // by instruction
   std::vector<SlotState> slots_;
   std::vector<Block> blocks_;
+  std::shared_ptr<Joint> joint_ = nullptr;
   std::vector<Series> all_series_;
   std::vector<std::size_t> series_of_;  // by instruction: the number of its series, or kNone
   DType summed_as_ = DType::f32;        // the dtype of the node's sum in memory

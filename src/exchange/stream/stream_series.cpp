@@ -102,7 +102,8 @@ void StreamLane::find_inputs() {
 }
 
 StreamLane::SumInputs StreamLane::inputs_of(const Instruction& sum) const {
-  SumInputs inputs{.pitch = static_cast<std::uint32_t>(frame_pitch(task_.call.codecs.first, sum.chunk.count))};
+  const auto alone = static_cast<std::uint32_t>(frame_pitch(task_.call.codecs.first, sum.chunk.count));
+  SumInputs inputs{.pitch = joint_ != nullptr ? joint_->pitch : alone};
   std::uint64_t frames = 0;
   for (std::size_t rank = 0; rank < sum.inputs.size(); ++rank) {
     const Slot slot = sum.inputs[rank];
@@ -243,7 +244,7 @@ void StreamLane::open_headers(const Series& series) {
                                        .first_tile = sum->chunk.first_tile,
                                        .out = reinterpret_cast<std::uint8_t*>(open_slot(*sum))}));
   }
-  backend_.open_headers(jobs);
+  enqueue(jobs);
 }
 
 kernels::FramePlace StreamLane::placed(const Series& series) const {
@@ -272,6 +273,7 @@ void StreamLane::encode_series(const Series& series) {
     part = summed_part(series.origin, task_.call.residuals.keeps.intra);
   } else if (all_ready(series)) {
     part.values = input(whole());
+    part.pieces = input_pieces(whole());
   } else {
     part = {.values = nullptr, .dtype = working(), .factor = 1};
     part.scratch = backend_.acquire(task_.count * element_bytes(part.dtype));
@@ -289,34 +291,37 @@ void StreamLane::encode_series(const Series& series) {
     }
   };
   rescale_residuals(Units::of_scale);
-  backend_.encode({.call = fields(task_.call.codecs.of(static_cast<Hop>(series.place.hop))),
-                   .frame = placed(series),
-                   .series = series.frames,
-                   .opened = true,
-                   .values = part.values,
-                   .values_dtype = part.dtype,
-                   .factor = part.factor,
-                   .residual = residual});
+  enqueue(kernels::EncodeJob{.call = fields(task_.call.codecs.of(static_cast<Hop>(series.place.hop))),
+                             .frame = placed(series),
+                             .series = series.frames,
+                             .opened = true,
+                             .values = part.values,
+                             .pieces = part.pieces,
+                             .values_dtype = part.dtype,
+                             .factor = part.factor,
+                             .residual = residual});
   rescale_residuals(Units::of_gradient);
   if (part.scratch != nullptr) {
-    backend_.release(part.scratch);
+    free(part.scratch);
   }
 }
 
 bool StreamLane::decodes_at_once() const {
   const bool in_place = !task_.call.preconditioned || task_.dtype == DType::f32;
-  return (in_place || execution_->schedule_.lanes == 1) && covers(task_.output, whole());
+  const bool there = task_.output_pieces.count != 0 || covers(task_.output, whole());
+  return (in_place || execution_->schedule_.lanes == 1) && there;
 }
 
 void StreamLane::decode_series(const Series& series) {
   const Result result = open_result(series.origin);
-  backend_.decode({.call = fields(task_.call.codecs.of(static_cast<Hop>(series.place.hop))),
-                   .frame = placed(series),
-                   .series = series.frames,
-                   .values = result.values,
-                   .values_dtype = result.dtype,
-                   .add = false});
-  for (const Elements& run : series.runs) {
+  enqueue(kernels::DecodeJob{.call = fields(task_.call.codecs.of(static_cast<Hop>(series.place.hop))),
+                             .frame = placed(series),
+                             .series = series.frames,
+                             .values = result.values,
+                             .pieces = result.pieces,
+                             .values_dtype = result.dtype,
+                             .add = false});
+  for (const Elements& run : task_.call.preconditioned ? series.runs : std::vector<Elements>()) {
     auto* values =
         static_cast<std::byte*>(result.values) + (run.first - series.origin.first) * element_bytes(result.dtype);
     rescale(run, values, result.dtype, 1.0, output(run), task_.dtype, Units::of_gradient);

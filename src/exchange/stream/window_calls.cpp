@@ -79,15 +79,18 @@ kernels::WindowJob WindowCalls::job(const Lane& lane, const StreamTask& task) co
                           .peer = -1},
                 .series = frame_series(series, shape.ranks),
                 .values = task.input.data,
+                .pieces = task.input_pieces,
                 .values_dtype = task.dtype};
   job.reduce.call = fields;
   job.reduce.second = fields.codec;
   job.reduce.own = task.input.data;
+  job.reduce.own_pieces = task.input_pieces;
   job.reduce.own_dtype = task.dtype;
   job.reduce.divisor = task.reduction == Reduction::mean ? shape.ranks : 1.0;
   job.reduce.out = places_.window[shape.rank] + kernels::slot_at(shape, 1, shape.rank);
   job.decode.call = fields;
   job.decode.values = task.output.data;
+  job.decode.pieces = task.output_pieces;
   job.decode.values_dtype = task.dtype;
   if (task.call.residuals.any) {
     job.encode.residual = job.reduce.own_residual = begin_of(task.local_residual);

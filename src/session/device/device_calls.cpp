@@ -10,6 +10,7 @@ namespace gradwire::session {
 namespace {
 
 using exchange::StreamBackend;
+using exchange::StreamTask;
 
 // Measures the scales of the bucket's tensors. Returns memory of the device with one byte for each element.
 std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std::span<const TensorMemory> memory) {
@@ -54,41 +55,22 @@ DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket
                                                     .native = native},
                                                    device_.backend(), plan.chunk_bytes, plan.tiers)};
   opened.residuals = residuals_.begin(bucket.id, opened.call.resolved.call.residuals);
+  tables_.reserve(bucket);
   return opened;
 }
 
-DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecutor& executor, const Opened& opened,
-                                  const plan::Plan& plan, const plan::Bucket& bucket,
-                                  std::span<const TensorMemory> memory, const StepInfo& step) {
-  DeviceFlight flight{.bucket = bucket.id, .group = bucket.group, .execution = nullptr, .dtype = bucket.dtype};
-  std::vector<kernels::CopyPiece> inputs;
-  for (const plan::Bucket::Part& part : bucket.parts) {
-    if (part.count > 0) {
-      const TensorMemory& tensor = memory[part.tensor];
-      inputs.push_back({tensor.zero ? nullptr : tensor.gradient.data, part.count, part.offset});
-      flight.results.push_back({tensor.gradient.data, part.count, part.offset});
-    }
-  }
-  const void* input = nullptr;
-  void* output = nullptr;
-  if (inputs.size() == 1) {
-    input = inputs[0].tensor;
-    output = flight.results[0].tensor;
-  } else if (!inputs.empty()) {
-    flight.run = backend.acquire(bucket.count * element_bytes(bucket.dtype));
-    backend.gather(inputs, bucket.dtype, flight.run, bucket.dtype);
-    input = output = flight.run;
-  }
+DeviceCalls::Prepared DeviceCalls::prepare(StreamBackend& backend, const Opened& opened, const plan::Plan& plan,
+                                           const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                                           const StepInfo& step) {
+  DeviceFlight flight{
+      .step = step.step, .bucket = bucket.id, .group = bucket.group, .execution = nullptr, .dtype = bucket.dtype};
   flight.residuals = opened.residuals;
   if (opened.call.resolved.call.preconditioned && bucket.count > 0) {
     flight.powers = measure_scale(backend, bucket, memory);
   }
-  flight.execution = executor.start(
-      opened.call.resolved.schedule,
+  StreamTask task =
       exchange::make_stream_task(opened.call, device_,
-                                 {.input = input,
-                                  .output = output,
-                                  .step = step_,
+                                 {.step = step_,
                                   .reduction = reduction_,
                                   .weight = step.weight,
                                   .bucket = bucket.id,
@@ -97,13 +79,53 @@ DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecut
                                   .node_residual = opened.residuals.ranges.node.data,
                                   .powers = reinterpret_cast<const std::uint8_t*>(flight.powers),
                                   .name = "bucket " + std::to_string(bucket.id) + " (" +
-                                          plan.groups[bucket.group].name + ") of step " + std::to_string(step.step)}));
-  return flight;
+                                          plan.groups[bucket.group].name + ") of step " + std::to_string(step.step)});
+  give_memory(backend, bucket, memory, opened.call, task, flight);
+  return {std::move(flight), {opened.call.resolved.schedule, std::move(task)}};
+}
+
+// Tells the task where its tensors lie.
+void DeviceCalls::give_memory(StreamBackend& backend, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
+                              const exchange::StreamCall& call, StreamTask& task, DeviceFlight& flight) {
+  std::vector<kernels::CopyPiece> inputs;
+  std::vector<kernels::CopyPiece> outputs;
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    if (part.count > 0) {
+      const TensorMemory& tensor = memory[part.tensor];
+      inputs.push_back({tensor.zero ? nullptr : tensor.gradient.data, part.count, part.offset});
+      outputs.push_back({tensor.gradient.data, part.count, part.offset});
+    }
+  }
+  if (inputs.size() < 2) {
+    task.input.data = inputs.empty() ? nullptr : inputs[0].tensor;
+    task.output.data = outputs.empty() ? nullptr : outputs[0].tensor;
+    return;
+  }
+  const exchange::PiecesOfCall pieces = exchange::pieces_of_call(call, task, backend);
+  if (pieces.input || pieces.output) {
+    const DeviceTables::Tables tables = tables_.write(backend, bucket.id, inputs, outputs);
+    task.input_pieces = pieces.input ? tables.input : kernels::PieceTable{};
+    task.output_pieces = pieces.output ? tables.output : kernels::PieceTable{};
+  }
+  if (pieces.input && pieces.output) {
+    return;
+  }
+  flight.run = backend.acquire(bucket.count * element_bytes(bucket.dtype));
+  if (!pieces.input) {
+    backend.gather(inputs, bucket.dtype, flight.run, bucket.dtype);
+    task.input.data = flight.run;
+  }
+  if (!pieces.output) {
+    task.output.data = flight.run;
+    flight.results = std::move(outputs);
+  }
 }
 
 void DeviceCalls::close(StreamBackend& backend, const DeviceFlight& flight) {
   if (flight.run != nullptr) {
-    backend.scatter(flight.results, flight.dtype, flight.run, flight.dtype);
+    if (!flight.results.empty()) {
+      backend.scatter(flight.results, flight.dtype, flight.run, flight.dtype);
+    }
     backend.release(flight.run);
   }
   if (flight.powers != nullptr) {

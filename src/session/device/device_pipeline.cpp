@@ -4,8 +4,14 @@
 
 namespace gradwire::session {
 
-void DevicePipeline::add(DeviceFlight flight) {
-  flights_.push_back(std::move(flight));
+void DevicePipeline::add(DeviceCalls::Prepared prepared) { take(join_.add(executor_, std::move(prepared))); }
+
+void DevicePipeline::start_waiting() { take(join_.start(executor_)); }
+
+void DevicePipeline::take(std::vector<DeviceFlight> flights) {
+  for (DeviceFlight& flight : flights) {
+    flights_.push_back(std::move(flight));
+  }
   close_enqueued(true);
 }
 

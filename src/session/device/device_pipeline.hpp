@@ -7,6 +7,7 @@
 
 #include "exchange/stream/stream_executor.hpp"
 #include "session/device/device_calls.hpp"
+#include "session/device/device_join.hpp"
 #include "session/device/device_marks.hpp"
 #include "session/runner/group_statistics.hpp"
 
@@ -20,13 +21,21 @@ class DevicePipeline {
       : device_(device), residuals_(residuals), marks_(marks), statistics_(statistics), executor_(device.backend()) {}
 
   [[nodiscard]] exchange::StreamExecutor& executor() noexcept { return executor_; }
-  /// Takes a bucket that executor() has started.
-  void add(DeviceFlight flight);
+  /// Lets small buckets be made together from the next one on.
+  void join(std::uint64_t bytes) { join_ = DeviceJoin(bytes); }
+  /// Takes the next bucket, and starts it, or lets it wait for the next one.
+  void add(DeviceCalls::Prepared prepared);
+  /// Whether a bucket waits for the next one, so that nothing of it is enqueued.
+  [[nodiscard]] bool waits(std::uint64_t step, std::uint32_t bucket) const { return join_.waits(step, bucket); }
+  /// Starts the buckets that wait. All ranks must call it at the same places.
+  void start_waiting();
   [[nodiscard]] bool has(std::uint32_t bucket) const;
-  /// Enqueues all buckets completely. They get no marks of their own where the end of the step follows.
+  /// Enqueues all buckets that have started completely. They get no marks of their own where the end of the step
+  /// follows.
   void flush(bool ends_step = false);
 
  private:
+  void take(std::vector<DeviceFlight> flights);
   void close_enqueued(bool marks);
 
   exchange::StreamDevice& device_;
@@ -34,6 +43,7 @@ class DevicePipeline {
   DeviceMarks& marks_;
   GroupStatistics& statistics_;
   exchange::StreamExecutor executor_;
+  DeviceJoin join_;
   std::deque<DeviceFlight> flights_;
 };
 

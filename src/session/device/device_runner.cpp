@@ -90,9 +90,11 @@ std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weight
   const bool in_windows = environment_flag("GRADWIRE_NODE_KERNEL");
   const std::string text = agreement_text(plan, weighted, step, !held_.residuals().empty(), parts) +
                            chunks_text(exchange::stream_chunks(info().world_size, plan.chunk_bytes)) +
+                           "[device] join: " + std::to_string(plan.join_bytes) + " bytes\n" +
                            (in_windows ? "GRADWIRE_NODE_KERNEL: 1\n" : "");
   std::vector<std::string> texts = agree_on_plan(peers(), text, beside);
   node_.join(plan);
+  pipeline_.join(plan.join_bytes);
   if (in_windows) {
     node_.open_windows(pipeline_.executor(), held_.remembers());
   }
@@ -109,7 +111,7 @@ void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   marks_.begin_step(step.step);
   const DeviceCalls::Opened opened = calls_->open(plan, bucket, step);
   held_.residuals().decay(bucket.id, bucket.decay);
-  pipeline_.add(calls_->enqueue(backend, pipeline_.executor(), opened, plan, bucket, memory, step));
+  pipeline_.add(calls_->prepare(backend, opened, plan, bucket, memory, step));
   started_.push_back({bucket.id, false});
 }
 
@@ -127,6 +129,7 @@ std::vector<Runner::Ended> DeviceRunner::advance(std::chrono::microseconds /*wai
 bool DeviceRunner::end_step(bool skipped) {
   const CurrentDevice current(*device_);
   if (!skipped) {
+    pipeline_.start_waiting();
     pipeline_.flush(true);
   }
   if (!followed_) {
@@ -152,6 +155,7 @@ bool DeviceRunner::end_step(bool skipped) {
 
 void DeviceRunner::settle() {
   const CurrentDevice current(*device_);
+  pipeline_.start_waiting();
   pipeline_.flush();
   device_->wait(device_->mark(), options_.timeout);
   device_->poll();

@@ -1,6 +1,6 @@
 // The runner of sessions over device memory: it enqueues all work on the device, in order with the caller's stream, and
-// does not wait for it. A bucket of several tensors is gathered into one run and scattered back; a single tensor stays
-// in its place. Residuals lie contiguously, by bucket. Errors of enqueued work are reported in a later call.
+// does not wait for it. Tensors stay where they are, unless a call needs those of a bucket in one array. Residuals lie
+// contiguously, by bucket. Errors of enqueued work are reported in a later call.
 #pragma once
 
 #include <chrono>
@@ -60,6 +60,9 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   void settle() override;
   bool complete(std::uint64_t step, std::uint32_t bucket) override;
   void wait_complete(std::uint64_t step, std::uint32_t bucket) override;
+  [[nodiscard]] bool waits_to_join(std::uint64_t step, std::uint32_t bucket) const override {
+    return pipeline_.waits(step, bucket);
+  }
   [[nodiscard]] bool capturing() override { return device_->capturing(); }
   void reserve(const plan::Plan& plan, const StepInfo& step) override;
   [[nodiscard]] std::optional<std::uint32_t> replayed_to() override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 #include "exchange/stream/dry_run.hpp"
@@ -41,15 +42,20 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
     exchange::StreamExecutor executor(backend);
     executor.use_windows(pipeline_.executor().windows());
     std::deque<DeviceFlight> flights;
+    DeviceJoin join(plan.join_bytes);
     const auto close_enqueued = [&] {
       for (; !flights.empty() && flights.front().execution->enqueued(); flights.pop_front()) {
         DeviceCalls::close(backend, flights.front());
       }
     };
-    for (const plan::Bucket& bucket : plan.buckets) {
-      flights.push_back(calls_->enqueue(backend, executor, opened[bucket.id], plan, bucket, memory, step));
+    const auto take = [&](std::vector<DeviceFlight> started) {
+      std::move(started.begin(), started.end(), std::back_inserter(flights));
       close_enqueued();
+    };
+    for (const plan::Bucket& bucket : plan.buckets) {
+      take(join.add(executor, calls_->prepare(backend, opened[bucket.id], plan, bucket, memory, step)));
     }
+    take(join.start(executor));
     executor.finish();
     close_enqueued();
   });

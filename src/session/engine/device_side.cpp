@@ -77,6 +77,15 @@ bool DeviceSide::completed(const Ticket& ticket) {
 
 void DeviceSide::wait_completed(const Ticket& ticket) {
   if (core_.runner->device() != nullptr && ticket.bucket != Ticket::kNothing) {
+    {
+      const MutexLock lock(core_.progress.wire);
+      if (core_.runner->device()->waits_to_join(ticket.step, ticket.bucket)) {
+        throw Error(ErrorCode::invalid_argument,
+                    "wait: bucket " + std::to_string(ticket.bucket) +
+                        " is made together with buckets that are not ready yet ([device] join in the policy); wait for "
+                        "it after finish(), or leave that key out");
+      }
+    }
     core_.on_wire([&] { core_.runner->device()->wait_complete(ticket.step, ticket.bucket); });
   }
 }

@@ -135,6 +135,8 @@ class DeviceSteps {
   virtual bool complete(std::uint64_t step, std::uint32_t bucket) = 0;
   /// Blocks until complete() would return true.
   virtual void wait_complete(std::uint64_t step, std::uint32_t bucket) = 0;
+  /// Whether the bucket is not enqueued yet, since it is to be made together with the next ones.
+  [[nodiscard]] virtual bool waits_to_join(std::uint64_t step, std::uint32_t bucket) const = 0;
   /// Whether the caller's work is being captured.
   [[nodiscard]] virtual bool capturing() = 0;
   /// Allocates the memory that steps with this plan need, if they may be captured.
