@@ -36,7 +36,7 @@ set(GRADWIRE_NCCL_ROOT "" CACHE PATH "Where NCCL is: DIR/include/nccl.h and DIR/
 set(GRADWIRE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "What device code is compiled for; native: this machine's GPU, where there is one")
 set(GRADWIRE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 
-foreach(library MPI MPICH HIGHWAY PROTOBUF TORCH TORCH_PYTHON GLOO CUDA NCCL PROMETHEUS)
+foreach(library MPI MPICH HIGHWAY PROTOBUF HWLOC TORCH TORCH_PYTHON GLOO CUDA NCCL PROMETHEUS)
   set(GRADWIRE_${library} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE GRADWIRE_${library} PROPERTY STRINGS AUTO ON OFF)
   set(GRADWIRE_HAVE_${library} OFF)
@@ -169,6 +169,17 @@ if(NOT GRADWIRE_GLOO STREQUAL "OFF")
   endif()
 endif()
 gradwire_optional(GLOO "${found}" "no Gloo baseline in bench_all_reduce" "libgloo-dev")
+
+# hwloc is loaded when it is needed: only its header is used here, and its own files at run time.
+set(found "")
+if(NOT GRADWIRE_HWLOC STREQUAL "OFF")
+  find_path(GRADWIRE_HWLOC_INCLUDE_DIR hwloc.h)
+  mark_as_advanced(GRADWIRE_HWLOC_INCLUDE_DIR)
+  if(GRADWIRE_HWLOC_INCLUDE_DIR)
+    set(found TRUE)
+  endif()
+endif()
+gradwire_optional(HWLOC "${found}" "no topology of hosts, nothing is bound to memory nodes" "libhwloc-dev, 2.0 or later")
 
 # Only the tool uses protobuf. It links the archive if that is complete in itself, so that the tool needs no library
 # either; newer versions are split up. This does not use find_package(Protobuf), whose targets LibTorch's configuration

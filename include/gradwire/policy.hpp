@@ -209,6 +209,9 @@ class Policy {
   struct Memory {
     /// Bytes of the residuals that a drop-in keeps on a device for one communicator.
     std::uint64_t device_residuals = 2ULL << 30;
+    /// Whether a rank that is bound to a part of a host with several memory nodes keeps its buffers on the nearest one,
+    /// and its progress thread on the last of its cores.
+    bool bind = true;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 

@@ -22,6 +22,8 @@ int check(const std::string& file, int ranks, std::ostream& out);
 int info(std::ostream& out);
 /// Becomes the program that measures the links of the MPI job in which this one was started, as become_doctor() does.
 int info_link();
+/// Draws this host's topology, and says what a process of this binding would bind.
+int info_topology(std::ostream& out);
 
 struct PlanCommandOptions {
   std::optional<std::string> layers;                  // model file, see docs/how-to/plan.md

@@ -12,6 +12,7 @@
 #include "codec/registry.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
+#include "memory/placement.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -89,6 +90,14 @@ int info(std::ostream& out) {
   print_cpu(out);
   print_jobs(out);
   print_environment(out);
+  return 0;
+}
+
+int info_topology(std::ostream& out) {
+  const memory::Topology topology = memory::read_topology();
+  const memory::Processors processors = memory::own_processors();
+  out << draw(topology, processors) << "(*: this process may run there)\n"
+      << place(topology, processors, environment("GRADWIRE_SOCKET_IFNAME").value_or("")).why << '\n';
   return 0;
 }
 

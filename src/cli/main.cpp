@@ -101,10 +101,20 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   return check_command;
 }
 
-CLI::App* add_info(CLI::App& app, bool& link) {
+struct InfoFlags {
+  bool link = false;
+  bool topology = false;
+};
+
+CLI::App* add_info(CLI::App& app, InfoFlags& flags) {
   auto* info_command =
       app.add_subcommand("info", "Show version, libraries, CPU features and environment variables: gradwire info");
-  info_command->add_flag("--link", link, "Measure the links of a job instead: mpirun -np 4 gradwire info --link");
+  CLI::Option* link = info_command->add_flag("--link", flags.link,
+                                             "Measure the links of a job instead: mpirun -np 4 gradwire info --link");
+  info_command
+      ->add_flag("--topology", flags.topology,
+                 "Draw this host's memory nodes, cores and network cards instead, and say what gradwire binds to them")
+      ->excludes(link);
   return info_command;
 }
 
@@ -175,7 +185,10 @@ class Tool {
       return check(check_options_.policy, check_options_.ranks, std::cout);
     }
     if (*info_) {
-      return link_ ? info_link() : info(std::cout);
+      if (info_flags_.topology) {
+        return info_topology(std::cout);
+      }
+      return info_flags_.link ? info_link() : info(std::cout);
     }
     if (*plan_) {
       return plan(plan_options_, std::cout);
@@ -204,8 +217,8 @@ class Tool {
   CLI::App app_{"Compressed collectives for training jobs", "gradwire"};
   CheckOptions check_options_;
   CLI::App* check_ = add_check(app_, check_options_);
-  bool link_ = false;
-  CLI::App* info_ = add_info(app_, link_);
+  InfoFlags info_flags_;
+  CLI::App* info_ = add_info(app_, info_flags_);
   PlanCommandOptions plan_options_;
   CLI::App* plan_ = add_plan(app_, plan_options_);
   RatioOptions ratio_options_;

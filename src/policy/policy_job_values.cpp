@@ -77,6 +77,13 @@ Policy::Memory PolicyValues::read_memory(const toml::table& table) const {
   Policy::Memory memory;
   read_table(table, "in [memory]", {{"device_residuals", [&](const toml::node& node) {
                                        memory.device_residuals = read_bytes(node, "device_residuals", 0, kMostMemory);
+                                     }},
+                                    {"bind", [&](const toml::node& node) {
+                                       const std::string text = read_string(node, "bind", R"("auto" or "off")");
+                                       if (text != "auto" && text != "off") {
+                                         fail(node, "unknown bind \"" + text + R"("; write "auto" or "off")");
+                                       }
+                                       memory.bind = text == "auto";
                                      }}});
   return memory;
 }

@@ -39,6 +39,7 @@ constexpr std::array kHomes{
     KeyHome{"communicator_name", kRule},
     KeyHome{"roles", kRequest},
     KeyHome{"device_residuals", "in [memory]"},
+    KeyHome{"bind", "in [memory]"},
     KeyHome{"bytes", "in [bucket]"},
     KeyHome{"chunk", "in [bucket]"},
     KeyHome{"below", "in small, in [defaults]"},

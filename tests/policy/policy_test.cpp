@@ -340,12 +340,16 @@ TEST(Policy, RolesAndMemoryOfDevices) {
   EXPECT_EQ(policy.rules.at(1).policy.roles, Roles::all) << "taken over from the defaults";
   EXPECT_EQ(Policy::parse("[defaults]\nroles = \"gradients\"").defaults, Policy().defaults);
   EXPECT_EQ(Policy().memory.device_residuals, 2ULL << 30);
+  EXPECT_FALSE(Policy::parse("[memory]\nbind = \"off\"\n").memory.bind);
+  EXPECT_TRUE(Policy::parse("[memory]\nbind = \"auto\"\n").memory.bind);
+  EXPECT_TRUE(Policy().memory.bind);
   for (const Bad& bad : std::vector<Bad>{
            {"[defaults]\nroles = \"some\"", "2:9", "unknown roles \"some\"; write \"gradients\" or \"all\""},
            {"[defaults]\nroles = 1", "2:9", "roles must be \"gradients\" or \"all\", not an integer"},
            {"roles = \"all\"", "1:1",
             "unknown key \"roles\" at the top of the file; write it in [defaults] or a [[rule]]"},
            {"[memory]\ndevice_residuals = true", "2:20", "device_residuals must be a size such as \"64KiB\""},
+           {"[memory]\nbind = \"on\"", "2:8", "unknown bind \"on\"; write \"auto\" or \"off\""},
            {"[memory]\ndevice_residual = 1", "2:1",
             "unknown key \"device_residual\" in [memory]; did you mean \"device_residuals\"?"},
            {"[bucket]\ndevice_residuals = 1", "2:1",

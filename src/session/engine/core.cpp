@@ -31,7 +31,7 @@ Core::Core(std::unique_ptr<Runner> r, EngineSettings given)
       runner(std::move(r)),
       step(next_number(), settings.options.nonfinite, settings.undoable),
       parts(settings.parts),
-      progress(threading_over(*runner, settings.options.threading), step) {}
+      progress(threading_over(*runner, settings.options.threading), step, settings.policy.memory.bind) {}
 
 void Core::rethrow_given_up(bool to_caller) {
   const Error error = current_error();

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "memory/placement.hpp"
+
 namespace gradwire::session {
 namespace {
 
@@ -16,7 +18,12 @@ constexpr int kLooks = 200;  // looks without a new step until the progress thre
 void Progress::start(Work& work) {
   work_ = &work;
   if (background()) {
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this] {
+      if (binds_) {
+        memory::bind_this_thread(memory::own_placement());
+      }
+      run();
+    });
   }
 }
 

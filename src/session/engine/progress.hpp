@@ -35,8 +35,8 @@ class Progress {
     ~Work() = default;
   };
 
-  /// `step` must outlive this object.
-  Progress(Threading threading, Step& step) : threading_(threading), step_(step) {}
+  /// `step` must outlive this object. `binds`: the progress thread runs where memory::own_placement() says.
+  Progress(Threading threading, Step& step, bool binds) : threading_(threading), binds_(binds), step_(step) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { stop(); }
@@ -92,6 +92,7 @@ class Progress {
   static constexpr std::chrono::microseconds kPatience{200};  // drive() sleeps at most this long between two looks
 
   Threading threading_;
+  bool binds_;
   Step& step_;
   Work* work_ = nullptr;
   std::thread::id owner_ = std::this_thread::get_id();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/emulated_link.hpp"
+#include "memory/placement.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
 
@@ -75,7 +76,9 @@ observe::Snapshot snapshot_of(const Core& core) {
 std::string explain(Core& core, const std::string& beside) {
   const MutexLock lock(core.progress.state);
   core.make_plan();
-  return core.plan->explain() + core.parts.explain(When::with_session) + beside + core.parts.explain(When::with_plan);
+  const std::string placed =
+      core.settings.policy.memory.bind ? "memory nodes: " + memory::own_placement().why + '\n' : "";
+  return core.plan->explain() + placed + core.parts.explain(When::with_session) + beside + core.parts.explain(When::with_plan);
 }
 
 }  // namespace gradwire::session
