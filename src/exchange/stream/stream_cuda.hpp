@@ -1,6 +1,5 @@
-// The stream executor's backend over CUDA: the compute queue and the communication queue are two streams of our own,
-// ordered by events, memory comes from a pool in the order of the compute stream, codecs are our kernels, and messages
-// are NCCL's or MPI's.
+// The stream executor's backend over CUDA: its queues are streams of our own, ordered by events, memory comes from a
+// pool in the order of the compute stream, codecs are our kernels, and messages are NCCL's or MPI's.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -64,10 +63,11 @@ class CudaBackend final : public StreamBackend {
         messages_(messages),
         compute_(share.high_priority),
         communication_(share.high_priority),
+        node_(share.high_priority),
         most_blocks_(share.most_blocks) {}
 
   [[nodiscard]] cudaStream_t stream(Queue queue) const noexcept {
-    return queue == Queue::compute ? compute_.get() : communication_.get();
+    return queue == Queue::compute ? compute_.get() : queue == Queue::node ? node_.get() : communication_.get();
   }
 
   [[nodiscard]] int rank() const noexcept override { return messages_.rank(); }
@@ -113,13 +113,15 @@ class CudaBackend final : public StreamBackend {
   transport::DeviceMessages& messages_;
   CudaStream compute_;
   CudaStream communication_;
+  CudaStream node_;
   std::uint32_t most_blocks_;
   // An event is recorded again only after the waits for it have been enqueued; a wait keeps the event's state of that
   // moment. The number is a power of two, so that places stay in order where event numbers wrap around.
   static constexpr Event kEvents = 16;
   static_assert(kEvents > kLiveEvents);
-  std::array<std::array<CudaEvent, kEvents>, 2> events_;
-  std::array<Event, 2> recorded_{};
+  static constexpr std::size_t kQueues = 3;
+  std::array<std::array<CudaEvent, kEvents>, kQueues> events_;
+  std::array<Event, kQueues> recorded_{};
 };
 
 }  // namespace gradwire::exchange

@@ -81,6 +81,7 @@ CudaDevice::~CudaDevice() {
   } catch (const std::exception& error) {
     abort(Error(ErrorCode::aborted, error.what()));
     cudaStreamSynchronize(stream(StreamBackend::Queue::communication));
+    cudaStreamSynchronize(stream(StreamBackend::Queue::node));
     cudaStreamSynchronize(compute());
   }
 }
@@ -279,6 +280,7 @@ void CudaDevice::end_messages(std::chrono::milliseconds timeout) {
   using Queue = StreamBackend::Queue;
   messages_over_ = true;
   backend_->wait(Queue::compute, backend_->record(Queue::communication));
+  backend_->wait(Queue::compute, backend_->record(Queue::node));
   wait(mark(), timeout);
 }
 

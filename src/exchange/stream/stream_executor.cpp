@@ -129,7 +129,7 @@ void StreamExecutor::drain() {
   while (!lanes_.empty()) {
     turn(nullptr);
   }
-  catch_up();
+  catch_up(find_ends({messages_[kMessages].groups, messages_[kNode].groups}));
 }
 
 void StreamExecution::count_sent(std::uint64_t bytes, std::uint64_t elements, int rank, int peer) {
@@ -168,22 +168,26 @@ std::shared_ptr<const StreamExecution> StreamExecutor::run(Schedule schedule, St
 
 // Runs one round of every lane in flight. The compute queue gets, while the last group of messages travels, the work
 // that `fresh` needs for the next group; then the work that the lanes in flight need for it; and, behind the group,
-// work that no message waits for.
+// work that no message waits for. A sum inside the node that `fresh` begins with needs nothing that still travels, so
+// it is enqueued before the compute queue waits for that.
 void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   if (fresh != nullptr) {
     fresh->feed();
   }
-  if (!parked_.empty() ||
-      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->computes(); })) {
-    catch_up();
+  const Ends ends = find_ends(needed());
+  const StreamLane* sums = fresh != nullptr && fresh->sums_in_node() ? fresh.get() : nullptr;
+  if (sums != nullptr) {
+    fresh->open_receives();
+    use_library(*fresh, ends);
   }
+  catch_up(ends);
   for (const auto& lane : lanes_) {
     lane->feed();
   }
   if (fresh != nullptr) {
     lanes_.push_back(std::move(fresh));
   }
-  communicate();
+  communicate(ends, sums);
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
     if ((*lane)->finish_round()) {
       ++lane;
@@ -197,46 +201,95 @@ void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   }
 }
 
-// Makes the compute queue wait for the last group. After that no message uses the parked memory.
-void StreamExecutor::catch_up() {
-  if (waited_ == groups_) {
-    return;
+// The last groups that the compute queue must have waited for in this turn, so that lanes in flight can compute and
+// parked memory can be released.
+StreamExecutor::Groups StreamExecutor::needed() const {
+  Groups last{};
+  for (const auto& lane : lanes_) {
+    raise(last, lane->reads());
   }
-  backend_.wait(Queue::compute, backend_.record(Queue::communication));
-  trace({.kind = StreamTrace::Kind::wait});
-  waited_ = groups_;
-  for (std::byte* memory : parked_) {
-    backend_.release(memory);
+  for (const Parked& parked : parked_) {
+    raise(last, parked.last);
   }
-  parked_.clear();
+  return last;
 }
 
-void StreamExecutor::communicate() {
-  const bool messages =
-      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->communicates(); });
-  const bool library = std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->uses_library(); });
-  if (!messages && !library) {
-    return;
+// Records events where this turn needs them, before it enqueues anything. The compute queue waits for the groups
+// `needed`; a gather inside the node, which sends what the last messages brought, for those.
+StreamExecutor::Ends StreamExecutor::find_ends(const Groups& needed) {
+  Ends ends{.groups = {messages_[kMessages].groups, messages_[kNode].groups}, .known_in_node = known_in_node_};
+  ends.for_compute[kNode] = needed[kNode] > messages_[kNode].waited;
+  const std::uint64_t known = ends.for_compute[kNode] ? known_in_node_ : 0;
+  ends.for_compute[kMessages] = needed[kMessages] > std::max(known, messages_[kMessages].waited);
+  const bool gathers = std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->gathers(); });
+  for (const std::size_t queue : {kMessages, kNode}) {
+    if (ends.for_compute[queue] || (queue == kMessages && gathers)) {
+      ends.events[queue] = backend_.record(kQueues[queue]);
+    }
   }
+  return ends;
+}
+
+// Makes the compute queue wait for groups of earlier turns, and releases the parked memory that none of them uses any
+// more.
+void StreamExecutor::catch_up(const Ends& ends) {
+  for (const std::size_t queue : {kMessages, kNode}) {
+    if (ends.for_compute[queue]) {
+      backend_.wait(Queue::compute, *ends.events[queue]);
+      trace({.kind = StreamTrace::Kind::wait});
+      messages_[queue].waited = ends.groups[queue];
+    }
+  }
+  if (ends.for_compute[kNode]) {
+    messages_[kMessages].waited = std::max(messages_[kMessages].waited, ends.known_in_node);
+  }
+  for (const Parked& parked : std::exchange(parked_, {})) {
+    if (waited_for(parked.last)) {
+      backend_.release(parked.memory);
+    } else {
+      parked_.push_back(parked);
+    }
+  }
+}
+
+void StreamExecutor::follow_compute(std::size_t queue) {
+  if (std::exchange(messages_[queue].behind, false)) {
+    backend_.wait(kQueues[queue], backend_.record(Queue::compute));
+  }
+}
+
+void StreamExecutor::communicate(const Ends& ends, const StreamLane* sums_already) {
   for (const auto& lane : lanes_) {
-    lane->open_receives();
+    if (lane.get() != sums_already) {
+      lane->open_receives();
+    }
   }
-  if (std::exchange(computed_, false)) {
-    backend_.wait(Queue::communication, backend_.record(Queue::compute));
-  }
-  ++groups_;
-  if (messages) {
-    group([this] {
+  if (std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->communicates(); })) {
+    follow_compute(kMessages);
+    const std::uint64_t number = ++messages_[kMessages].groups;
+    group([&] {
       for (const auto& lane : lanes_) {
-        lane->communicate(groups_);
+        lane->communicate(number);
       }
     });
   }
   for (const auto& lane : lanes_) {
-    if (lane->uses_library()) {
-      group([&] { lane->use_library(groups_); });
+    if (lane->uses_library() && lane.get() != sums_already) {
+      use_library(*lane, ends);
     }
   }
+}
+
+void StreamExecutor::use_library(StreamLane& lane, const Ends& ends) {
+  const std::size_t queue = lane.gathers() || lane.sums_in_node() ? kNode : kMessages;
+  if (!lane.gathers()) {
+    follow_compute(queue);
+  } else if (ends.groups[kMessages] > known_in_node_) {
+    backend_.wait(Queue::node, *ends.events[kMessages]);
+    known_in_node_ = ends.groups[kMessages];
+  }
+  const std::uint64_t number = ++messages_[queue].groups;
+  group([&] { lane.use_library(number); });
 }
 
 template <class Body>

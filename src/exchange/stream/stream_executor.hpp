@@ -5,8 +5,12 @@
 //
 //   compute          encode 0 | encode 1 | reduce 0 | encode 2 | reduce 1, decode 0 | ...
 //   communication               first 0             | first 1 + second 0            | first 2 + second 1 | ...
+//
+// A library's sums and gathers inside a node have a queue of their own: the sum of lane i+1 runs beside the messages of
+// lane i, which use other links.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -148,11 +152,49 @@ class StreamExecutor {
   friend class StreamLane;
   using Queue = StreamBackend::Queue;
 
+  using Event = StreamBackend::Event;
+  /// For each queue of messages, the number of a group.
+  using Groups = std::array<std::uint64_t, 2>;
+  static constexpr std::size_t kMessages = 0;  // Queue::communication
+  static constexpr std::size_t kNode = 1;      // Queue::node
+  static constexpr std::array<Queue, 2> kQueues{Queue::communication, Queue::node};
+  struct MessageQueue {
+    std::uint64_t groups = 0;  // number of groups enqueued so far
+    std::uint64_t waited = 0;  // number of groups for which the compute queue has waited
+    bool behind = true;        // the compute queue got work for it, for which it has not waited
+  };
+  struct Parked {
+    std::byte* memory;
+    Groups last;  // the last groups that use it
+  };
+  /// Where the queues of messages were at the beginning of a turn.
+  struct Ends {
+    Groups groups{};
+    std::uint64_t known_in_node = 0;
+    std::array<std::optional<Event>, 2> events{};  // where something will wait for that place
+    std::array<bool, 2> for_compute{};             // the compute queue will
+  };
+
   void turn(std::unique_ptr<StreamLane> fresh);
   void start_in_windows(StreamExecution& execution);
   void drain();
-  void catch_up();
-  void communicate();
+  [[nodiscard]] Groups needed() const;
+  [[nodiscard]] Ends find_ends(const Groups& needed);
+  void catch_up(const Ends& ends);
+  void communicate(const Ends& ends, const StreamLane* sums_already);
+  void use_library(StreamLane& lane, const Ends& ends);
+  // Makes a queue of messages wait for the present work of the compute queue, if it may need that.
+  void follow_compute(std::size_t queue);
+  // Says that the compute queue got work that messages need.
+  void computed() noexcept { messages_[kMessages].behind = messages_[kNode].behind = true; }
+  static void raise(Groups& last, const Groups& groups) noexcept {
+    for (std::size_t queue = 0; queue < last.size(); ++queue) {
+      last[queue] = groups[queue] > last[queue] ? groups[queue] : last[queue];
+    }
+  }
+  [[nodiscard]] bool waited_for(const Groups& last) const noexcept {
+    return last[kMessages] <= messages_[kMessages].waited && last[kNode] <= messages_[kNode].waited;
+  }
   void trace(const StreamTrace& event) const;
   template <class Body>
   void guarded(Body&& body);
@@ -162,11 +204,9 @@ class StreamExecutor {
   StreamBackend& backend_;
   StreamExecutorOptions options_;
   std::deque<std::unique_ptr<StreamLane>> lanes_;  // oldest first
-  std::vector<std::byte*> parked_;                 // memory to release once the compute queue has waited for groups
-  std::uint64_t groups_ = 0;                       // number of groups enqueued so far
-  std::uint64_t waited_ = 0;                       // number of groups for which the compute queue has waited
-  // The compute queue got work that messages need, and for which the communication queue has not waited.
-  bool computed_ = true;
+  std::vector<Parked> parked_;                     // memory to release once the compute queue has waited for groups
+  std::array<MessageQueue, 2> messages_;
+  std::uint64_t known_in_node_ = 0;  // number of groups of messages for which the node's queue has waited
   bool in_group_ = false;
   std::uint32_t next_sequence_ = 0;
   std::optional<Error> failure_;

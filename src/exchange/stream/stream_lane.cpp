@@ -95,6 +95,16 @@ bool StreamLane::has(bool (*wanted)(const Instruction&) noexcept) const noexcept
   return false;
 }
 
+StreamLane::Groups StreamLane::reads() const noexcept {
+  Groups last{};
+  for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
+    if (rounds_[i] == round_ && is_computed(lane_.instructions[i])) {
+      for_each_slot(lane_.instructions[i], [&](Slot slot) { StreamExecutor::raise(last, slots_[slot].last_groups); });
+    }
+  }
+  return last;
+}
+
 void StreamLane::feed() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     if (rounds_[i] == round_ && feeds(lane_.instructions[i])) {
@@ -133,7 +143,7 @@ void StreamLane::communicate(std::uint64_t group) {
       }
       SlotState& slot = slots_[instruction.slot];
       trace(instruction);
-      slot.last_group = group;
+      slot.last_groups[StreamExecutor::kMessages] = group;
       if (instruction.opcode == Opcode::receive) {
         backend_.receive({slot.memory, slot.bytes}, instruction.peer);
       } else {
@@ -162,7 +172,7 @@ void StreamLane::use_library(std::uint64_t group) {
       continue;
     }
     SlotState& slot = slots_[instruction.slot];
-    slot.last_group = group;
+    slot.last_groups[StreamExecutor::kMessages] = group;
     trace(instruction);
     backend_.all_reduce(slot.memory, task_.call.codecs.first.dtype(), task_.count);
     const auto world = static_cast<std::uint64_t>(backend_.world_size());
@@ -175,7 +185,7 @@ void StreamLane::use_library(std::uint64_t group) {
 
 std::byte* StreamLane::open_slot(const Instruction& instruction) {
   SlotState& slot = slots_[instruction.slot];
-  executor_.computed_ = true;  // the communication queue must not use the memory before it is acquired
+  executor_.computed();  // messages must not use the memory before it is acquired
   slot.bytes = slot_bytes(instruction);
   if (slot.block == kNone) {
     slot.memory = backend_.acquire(slot.bytes);
@@ -208,20 +218,20 @@ void StreamLane::used(Slot index) {
     return;
   }
   std::byte* memory = std::exchange(slot.memory, nullptr);
-  std::uint64_t last_group = slot.last_group;
+  Groups last = slot.last_groups;
   if (slot.block != kNone) {
     Block& block = blocks_[slot.block];
-    block.last_group = std::max(block.last_group, slot.last_group);
+    StreamExecutor::raise(block.last_groups, last);
     if (--block.slots > 0) {
       return;
     }
     memory = std::exchange(block.data, nullptr);
-    last_group = block.last_group;
+    last = block.last_groups;
   }
-  if (last_group > executor_.waited_) {
-    executor_.parked_.push_back(memory);
-  } else {
+  if (executor_.waited_for(last)) {
     backend_.release(memory);
+  } else {
+    executor_.parked_.push_back({memory, last});
   }
 }
 

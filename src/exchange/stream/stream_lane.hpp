@@ -65,32 +65,35 @@ class StreamLane {
   [[nodiscard]] bool communicates() const noexcept { return has(&StreamLane::is_message); }
   /// Enqueues this round's sends and receives inside a group; `group` is its number.
   void communicate(std::uint64_t group);
-  /// Whether the library itself sums or gathers in this round.
+  /// Whether the library itself sums or gathers in this round; inside a node, by which of both.
   [[nodiscard]] bool uses_library() const noexcept { return has(&StreamLane::is_librarys); }
-  /// Enqueues that, inside a group of its own.
+  [[nodiscard]] bool sums_in_node() const noexcept { return has(&StreamLane::is<Opcode::node_sum>); }
+  [[nodiscard]] bool gathers() const noexcept { return has(&StreamLane::is<Opcode::node_gather>); }
+  /// Enqueues that, inside a group of its own, with its number in its queue.
   void use_library(std::uint64_t group);
-  /// Whether this round computes.
-  [[nodiscard]] bool computes() const noexcept { return has(&StreamLane::is_computed); }
+  /// For each queue of messages, its last group that this round's computation needs.
+  [[nodiscard]] StreamExecutor::Groups reads() const noexcept;
   /// Enqueues the rest of this round's computation and goes on to the next round; returns whether there is one.
   bool finish_round();
 
  private:
+  using Groups = StreamExecutor::Groups;
   static constexpr std::size_t kNone = ~std::size_t{0};
   struct SlotState {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
-    std::uint32_t uses = 0;        // number of instructions that still need it
-    std::uint64_t last_group = 0;  // the last group that sends or receives it
-    bool borrowed = false;         // it is the caller's output, not acquired memory
-    std::size_t block = kNone;     // the block that it lies in
-    std::uint64_t offset = 0;      // in that block
+    std::uint32_t uses = 0;     // number of instructions that still need it
+    Groups last_groups{};       // by queue, the last group that sends or receives it
+    bool borrowed = false;      // it is the caller's output, not acquired memory
+    std::size_t block = kNone;  // the block that it lies in
+    std::uint64_t offset = 0;   // in that block
   };
   // A piece of memory with several frames.
   struct Block {
     std::byte* data = nullptr;
     std::uint64_t bytes = 0;
-    std::uint32_t slots = 0;       // number of its slots that are still needed
-    std::uint64_t last_group = 0;  // the last group that sends or receives one of them
+    std::uint32_t slots = 0;  // number of its slots that are still needed
+    Groups last_groups{};     // by queue, the last group that sends or receives one of them
   };
   // The frames that one job makes or reads. Several lie in one block with a fixed pitch. One encoding or decoding of
   // each round that has several is such a job.
@@ -126,6 +129,10 @@ class StreamLane {
     std::byte* scratch = nullptr;
   };
 
+  template <Opcode kOpcode>
+  static bool is(const Instruction& instruction) noexcept {
+    return instruction.opcode == kOpcode;
+  }
   static bool is_message(const Instruction& instruction) noexcept {
     return instruction.opcode == Opcode::send || instruction.opcode == Opcode::receive;
   }
