@@ -55,7 +55,10 @@ void check(const StreamTask& task, int world) {
 ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked) noexcept {
   const std::uint64_t share = kLaneBytes / static_cast<std::uint64_t>(std::max(1, world_size));
   const std::uint64_t most = kernels::kMostSumBytes / 2 / static_cast<std::uint64_t>(std::max(1, world_size));
-  return ChunkSize::as_asked(std::min(most, asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes))));
+  ChunkSize chunks =
+      ChunkSize::as_asked(std::min(most, asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes))));
+  chunks.asked = asked.has_value();
+  return chunks;
 }
 
 StreamExecutor::StreamExecutor(StreamBackend& backend, StreamExecutorOptions options)
@@ -129,7 +132,7 @@ void StreamExecutor::drain() {
   while (!lanes_.empty()) {
     turn(nullptr);
   }
-  catch_up(find_ends({messages_[kMessages].groups, messages_[kNode].groups}));
+  catch_up({messages_[kMessages].groups, messages_[kNode].groups});
 }
 
 void StreamExecution::count_sent(std::uint64_t bytes, std::uint64_t elements, int rank, int peer) {
@@ -168,26 +171,35 @@ std::shared_ptr<const StreamExecution> StreamExecutor::run(Schedule schedule, St
 
 // Runs one round of every lane in flight. The compute queue gets, while the last group of messages travels, the work
 // that `fresh` needs for the next group; then the work that the lanes in flight need for it; and, behind the group,
-// work that no message waits for. A sum inside the node that `fresh` begins with needs nothing that still travels, so
-// it is enqueued before the compute queue waits for that.
+// work that no message waits for. Lanes with sums inside a node have a group each: what a lane sends next waits for
+// messages, and what the lane behind it sends first, for a sum, which often ends later.
 void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
+  Groups rest{};
+  for (const Parked& parked : parked_) {
+    raise(rest, parked.last);
+  }
   if (fresh != nullptr) {
     fresh->feed();
-  }
-  const Ends ends = find_ends(needed());
-  const StreamLane* sums = fresh != nullptr && fresh->sums_in_node() ? fresh.get() : nullptr;
-  if (sums != nullptr) {
-    fresh->open_receives();
-    use_library(*fresh, ends);
-  }
-  catch_up(ends);
-  for (const auto& lane : lanes_) {
-    lane->feed();
-  }
-  if (fresh != nullptr) {
+    if (fresh->sums_in_node()) {
+      fresh->open_receives();
+      use_library(*fresh);
+    }
     lanes_.push_back(std::move(fresh));
   }
-  communicate(ends, sums);
+  std::vector<StreamLane*> together;
+  for (const auto& lane : lanes_) {
+    StreamLane* const alone = lane.get();
+    if (lane->in_nodes()) {
+      exchange({&alone, 1});
+    } else {
+      together.push_back(alone);
+    }
+  }
+  exchange(together);
+  for (const auto& lane : lanes_) {
+    raise(rest, lane->rest_reads());
+  }
+  catch_up(rest);
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
     if ((*lane)->finish_round()) {
       ++lane;
@@ -201,47 +213,64 @@ void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   }
 }
 
-// The last groups that the compute queue must have waited for in this turn, so that lanes in flight can compute and
-// parked memory can be released.
-StreamExecutor::Groups StreamExecutor::needed() const {
-  Groups last{};
-  for (const auto& lane : lanes_) {
-    raise(last, lane->reads());
+// Enqueues what the lanes send and receive in this round, behind what they compute for that.
+void StreamExecutor::exchange(std::span<StreamLane* const> lanes) {
+  Groups needed{};
+  for (const StreamLane* lane : lanes) {
+    raise(needed, lane->feed_reads());
   }
-  for (const Parked& parked : parked_) {
-    raise(last, parked.last);
+  catch_up(needed);
+  for (StreamLane* lane : lanes) {
+    lane->feed();
   }
-  return last;
-}
-
-// Records events where this turn needs them, before it enqueues anything. The compute queue waits for the groups
-// `needed`; a gather inside the node, which sends what the last messages brought, for those.
-StreamExecutor::Ends StreamExecutor::find_ends(const Groups& needed) {
-  Ends ends{.groups = {messages_[kMessages].groups, messages_[kNode].groups}, .known_in_node = known_in_node_};
-  ends.for_compute[kNode] = needed[kNode] > messages_[kNode].waited;
-  const std::uint64_t known = ends.for_compute[kNode] ? known_in_node_ : 0;
-  ends.for_compute[kMessages] = needed[kMessages] > std::max(known, messages_[kMessages].waited);
-  const bool gathers = std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->gathers(); });
-  for (const std::size_t queue : {kMessages, kNode}) {
-    if (ends.for_compute[queue] || (queue == kMessages && gathers)) {
-      ends.events[queue] = backend_.record(kQueues[queue]);
+  for (StreamLane* lane : lanes) {
+    lane->open_receives();
+  }
+  if (std::any_of(lanes.begin(), lanes.end(), [](const StreamLane* lane) { return lane->communicates(); })) {
+    follow_compute(kMessages);
+    group(kMessages, [&](std::uint64_t number) {
+      for (StreamLane* lane : lanes) {
+        lane->communicate(number);
+      }
+    });
+  }
+  for (StreamLane* lane : lanes) {
+    if (lane->uses_library()) {
+      use_library(*lane);
     }
   }
-  return ends;
 }
 
-// Makes the compute queue wait for groups of earlier turns, and releases the parked memory that none of them uses any
-// more.
-void StreamExecutor::catch_up(const Ends& ends) {
-  for (const std::size_t queue : {kMessages, kNode}) {
-    if (ends.for_compute[queue]) {
-      backend_.wait(Queue::compute, *ends.events[queue]);
-      trace({.kind = StreamTrace::Kind::wait});
-      messages_[queue].waited = ends.groups[queue];
-    }
+// A gather inside the node sends what messages brought, and needs nothing else from the compute queue.
+void StreamExecutor::use_library(StreamLane& lane) {
+  const std::size_t queue = lane.in_nodes() ? kNode : kMessages;
+  if (!lane.gathers()) {
+    follow_compute(queue);
+  } else if (const std::uint64_t brought = lane.brought(); brought > known_in_node_) {
+    const Mark& mark = mark_behind(kMessages, brought);
+    backend_.wait(Queue::node, mark.event);
+    known_in_node_ = mark.group;
   }
-  if (ends.for_compute[kNode]) {
-    messages_[kMessages].waited = std::max(messages_[kMessages].waited, ends.known_in_node);
+  group(queue, [&](std::uint64_t number) { lane.use_library(number); });
+}
+
+const StreamExecutor::Mark& StreamExecutor::mark_behind(std::size_t queue, std::uint64_t group) {
+  const std::deque<Mark>& marks = messages_[queue].marks;
+  return *std::find_if(marks.begin(), marks.end(), [&](const Mark& mark) { return mark.group >= group; });
+}
+
+void StreamExecutor::catch_up(const Groups& needed) {
+  for (const std::size_t queue : {kNode, kMessages}) {  // the node's queue may have waited for messages
+    if (needed[queue] <= messages_[queue].waited) {
+      continue;
+    }
+    const Mark& mark = mark_behind(queue, needed[queue]);
+    backend_.wait(Queue::compute, mark.event);
+    trace({.kind = StreamTrace::Kind::wait});
+    messages_[queue].waited = mark.group;
+    if (queue == kNode) {
+      messages_[kMessages].waited = std::max(messages_[kMessages].waited, mark.known);
+    }
   }
   for (const Parked& parked : std::exchange(parked_, {})) {
     if (waited_for(parked.last)) {
@@ -258,50 +287,22 @@ void StreamExecutor::follow_compute(std::size_t queue) {
   }
 }
 
-void StreamExecutor::communicate(const Ends& ends, const StreamLane* sums_already) {
-  for (const auto& lane : lanes_) {
-    if (lane.get() != sums_already) {
-      lane->open_receives();
-    }
-  }
-  if (std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->communicates(); })) {
-    follow_compute(kMessages);
-    const std::uint64_t number = ++messages_[kMessages].groups;
-    group([&] {
-      for (const auto& lane : lanes_) {
-        lane->communicate(number);
-      }
-    });
-  }
-  for (const auto& lane : lanes_) {
-    if (lane->uses_library() && lane.get() != sums_already) {
-      use_library(*lane, ends);
-    }
-  }
-}
-
-void StreamExecutor::use_library(StreamLane& lane, const Ends& ends) {
-  const std::size_t queue = lane.gathers() || lane.sums_in_node() ? kNode : kMessages;
-  if (!lane.gathers()) {
-    follow_compute(queue);
-  } else if (ends.groups[kMessages] > known_in_node_) {
-    backend_.wait(Queue::node, *ends.events[kMessages]);
-    known_in_node_ = ends.groups[kMessages];
-  }
-  const std::uint64_t number = ++messages_[queue].groups;
-  group([&] { lane.use_library(number); });
-}
-
+// Calls body(number) inside a group of the queue, with its number there.
 template <class Body>
-void StreamExecutor::group(Body&& body) {
+void StreamExecutor::group(std::size_t queue, Body&& body) {
+  MessageQueue& messages = messages_[queue];
   const NamedRange range(backend_, "messages");
   trace({.kind = StreamTrace::Kind::group_begin});
   backend_.begin_group();
   in_group_ = true;
-  std::forward<Body>(body)();
+  std::forward<Body>(body)(++messages.groups);
   in_group_ = false;
   backend_.end_group();
   trace({.kind = StreamTrace::Kind::group_end});
+  messages.marks.push_back({messages.groups, known_in_node_, backend_.record(kQueues[queue])});
+  if (messages.marks.size() > StreamBackend::kLiveEvents) {
+    messages.marks.pop_front();
+  }
 }
 
 void StreamExecutor::trace(const StreamTrace& event) const {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -158,31 +159,31 @@ class StreamExecutor {
   static constexpr std::size_t kMessages = 0;  // Queue::communication
   static constexpr std::size_t kNode = 1;      // Queue::node
   static constexpr std::array<Queue, 2> kQueues{Queue::communication, Queue::node};
+  /// A place behind a group of a queue.
+  struct Mark {
+    std::uint64_t group;
+    std::uint64_t known;  // of the node's queue: the number of groups of messages for which it has waited
+    Event event;
+  };
   struct MessageQueue {
     std::uint64_t groups = 0;  // number of groups enqueued so far
     std::uint64_t waited = 0;  // number of groups for which the compute queue has waited
     bool behind = true;        // the compute queue got work for it, for which it has not waited
+    std::deque<Mark> marks;    // of its last groups, oldest first
   };
   struct Parked {
     std::byte* memory;
     Groups last;  // the last groups that use it
   };
-  /// Where the queues of messages were at the beginning of a turn.
-  struct Ends {
-    Groups groups{};
-    std::uint64_t known_in_node = 0;
-    std::array<std::optional<Event>, 2> events{};  // where something will wait for that place
-    std::array<bool, 2> for_compute{};             // the compute queue will
-  };
 
   void turn(std::unique_ptr<StreamLane> fresh);
   void start_in_windows(StreamExecution& execution);
   void drain();
-  [[nodiscard]] Groups needed() const;
-  [[nodiscard]] Ends find_ends(const Groups& needed);
-  void catch_up(const Ends& ends);
-  void communicate(const Ends& ends, const StreamLane* sums_already);
-  void use_library(StreamLane& lane, const Ends& ends);
+  void exchange(std::span<StreamLane* const> lanes);
+  void use_library(StreamLane& lane);
+  [[nodiscard]] const Mark& mark_behind(std::size_t queue, std::uint64_t group);
+  // Makes the compute queue wait for these groups, and releases parked memory that no group uses any more.
+  void catch_up(const Groups& needed);
   // Makes a queue of messages wait for the present work of the compute queue, if it may need that.
   void follow_compute(std::size_t queue);
   // Says that the compute queue got work that messages need.
@@ -199,7 +200,7 @@ class StreamExecutor {
   template <class Body>
   void guarded(Body&& body);
   template <class Body>
-  void group(Body&& body);
+  void group(std::size_t queue, Body&& body);
 
   StreamBackend& backend_;
   StreamExecutorOptions options_;

@@ -95,17 +95,24 @@ bool StreamLane::has(bool (*wanted)(const Instruction&) noexcept) const noexcept
   return false;
 }
 
-StreamLane::Groups StreamLane::reads() const noexcept {
+StreamLane::Groups StreamLane::reads(bool (*wanted)(const Instruction&) noexcept) const noexcept {
   Groups last{};
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
-    if (rounds_[i] == round_ && is_computed(lane_.instructions[i])) {
+    if (rounds_[i] == round_ && wanted(lane_.instructions[i])) {
       for_each_slot(lane_.instructions[i], [&](Slot slot) { StreamExecutor::raise(last, slots_[slot].last_groups); });
     }
   }
   return last;
 }
 
+std::uint64_t StreamLane::brought() const noexcept {
+  return reads(&StreamLane::is<Opcode::node_gather>)[StreamExecutor::kMessages];
+}
+
 void StreamLane::feed() {
+  if (std::exchange(fed_, true)) {
+    return;
+  }
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     if (rounds_[i] == round_ && feeds(lane_.instructions[i])) {
       run(i);
@@ -116,18 +123,20 @@ void StreamLane::feed() {
 bool StreamLane::finish_round() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     const Instruction& instruction = lane_.instructions[i];
-    if (rounds_[i] == round_ && !feeds(instruction) && is_computed(instruction)) {
+    if (rounds_[i] == round_ && is_rest(instruction)) {
       run(i);
     }
   }
+  fed_ = used_library_ = false;
   return ++round_ <= last_round_;
 }
 
 void StreamLane::open_receives() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
-    const Opcode opcode = lane_.instructions[i].opcode;
-    if (rounds_[i] == round_ && (opcode == Opcode::receive || opcode == Opcode::node_sum)) {
-      open_slot(lane_.instructions[i]);
+    const Instruction& instruction = lane_.instructions[i];
+    const bool receives = instruction.opcode == Opcode::receive || instruction.opcode == Opcode::node_sum;
+    if (rounds_[i] == round_ && receives && slots_[instruction.slot].memory == nullptr) {
+      open_slot(instruction);
     }
   }
 }
@@ -161,6 +170,7 @@ void StreamLane::count_sent(std::uint64_t bytes, std::uint64_t elements, int pee
 }
 
 void StreamLane::use_library(std::uint64_t group) {
+  used_library_ = true;
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     const Instruction& instruction = lane_.instructions[i];
     if (rounds_[i] != round_ || !is_librarys(instruction)) {

@@ -58,21 +58,28 @@ class StreamLane {
   StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution> execution, std::uint64_t index);
 
   [[nodiscard]] StreamExecution& execution() const noexcept { return *execution_; }
-  /// Enqueues the computation of this round whose results this round's communication sends.
+  /// Enqueues the computation of this round whose results this round's communication sends, once.
   void feed();
   /// Acquires memory for the frames that this round receives.
   void open_receives();
   [[nodiscard]] bool communicates() const noexcept { return has(&StreamLane::is_message); }
   /// Enqueues this round's sends and receives inside a group; `group` is its number.
   void communicate(std::uint64_t group);
-  /// Whether the library itself sums or gathers in this round; inside a node, by which of both.
-  [[nodiscard]] bool uses_library() const noexcept { return has(&StreamLane::is_librarys); }
+  /// Whether a library sums inside nodes in this lane.
+  [[nodiscard]] bool in_nodes() const noexcept { return lane_.node.has_value(); }
+  /// Whether the library itself shall still sum or gather in this round; inside a node, which of both.
+  [[nodiscard]] bool uses_library() const noexcept { return !used_library_ && has(&StreamLane::is_librarys); }
   [[nodiscard]] bool sums_in_node() const noexcept { return has(&StreamLane::is<Opcode::node_sum>); }
   [[nodiscard]] bool gathers() const noexcept { return has(&StreamLane::is<Opcode::node_gather>); }
   /// Enqueues that, inside a group of its own, with its number in its queue.
   void use_library(std::uint64_t group);
-  /// For each queue of messages, its last group that this round's computation needs.
-  [[nodiscard]] StreamExecutor::Groups reads() const noexcept;
+  /// The last group of messages that this round's gather needs.
+  [[nodiscard]] std::uint64_t brought() const noexcept;
+  /// For each queue of messages, the last group that feed() still needs, and that finish_round() needs.
+  [[nodiscard]] StreamExecutor::Groups feed_reads() const noexcept {
+    return fed_ ? StreamExecutor::Groups{} : reads(&StreamLane::feeds);
+  }
+  [[nodiscard]] StreamExecutor::Groups rest_reads() const noexcept { return reads(&StreamLane::is_rest); }
   /// Enqueues the rest of this round's computation and goes on to the next round; returns whether there is one.
   bool finish_round();
 
@@ -144,7 +151,11 @@ class StreamLane {
     return !is_message(instruction) && !is_librarys(instruction);
   }
   static bool feeds(const Instruction& instruction) noexcept;
+  static bool is_rest(const Instruction& instruction) noexcept {
+    return is_computed(instruction) && !feeds(instruction);
+  }
   [[nodiscard]] bool has(bool (*wanted)(const Instruction&) noexcept) const noexcept;
+  [[nodiscard]] Groups reads(bool (*wanted)(const Instruction&) noexcept) const noexcept;
   void place_instructions();
   // Finds the series of the lane, in stream_series.cpp.
   void find_series();
@@ -241,6 +252,8 @@ class StreamLane {
   DType summed_as_ = DType::f32;        // the dtype of the node's sum in memory
   int round_ = 0;
   int last_round_ = 0;  // the last round of computation
+  bool fed_ = false;    // in this round
+  bool used_library_ = false;
 };
 
 }  // namespace gradwire::exchange
