@@ -54,6 +54,12 @@ void CudaBackend::begin_range(const char* /*name*/) {}
 void CudaBackend::end_range() noexcept {}
 #endif
 
+void CudaBackend::open_node_queue() {
+  if (node_ == nullptr) {
+    node_ = std::make_unique<CudaStream>(high_priority_);
+  }
+}
+
 // An Event is its number times four, plus the queue.
 StreamBackend::Event CudaBackend::record(Queue queue) {
   const auto q = static_cast<std::size_t>(queue);
@@ -132,9 +138,11 @@ void CudaBackend::all_reduce(void* values, DType dtype, std::uint64_t count) {
 }
 
 void CudaBackend::sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest) {
-  messages_.sum_in_node(from, to, dtype, each, rest, node_.get());
+  messages_.sum_in_node(from, to, dtype, each, rest, stream(Queue::node));
 }
 
-void CudaBackend::gather_in_node(void* all, std::uint64_t bytes) { messages_.gather_in_node(all, bytes, node_.get()); }
+void CudaBackend::gather_in_node(void* all, std::uint64_t bytes) {
+  messages_.gather_in_node(all, bytes, stream(Queue::node));
+}
 
 }  // namespace gradwire::exchange

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -63,11 +64,14 @@ class CudaBackend final : public StreamBackend {
         messages_(messages),
         compute_(share.high_priority),
         communication_(share.high_priority),
-        node_(share.high_priority),
+        high_priority_(share.high_priority),
         most_blocks_(share.most_blocks) {}
 
+  /// Makes the stream of Queue::node, which most jobs do not need: streams share a few connections to the device.
+  void open_node_queue();
+  [[nodiscard]] bool has_node_queue() const noexcept { return node_ != nullptr; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const noexcept {
-    return queue == Queue::compute ? compute_.get() : queue == Queue::node ? node_.get() : communication_.get();
+    return queue == Queue::compute ? compute_.get() : queue == Queue::node ? node_->get() : communication_.get();
   }
 
   [[nodiscard]] int rank() const noexcept override { return messages_.rank(); }
@@ -113,7 +117,8 @@ class CudaBackend final : public StreamBackend {
   transport::DeviceMessages& messages_;
   CudaStream compute_;
   CudaStream communication_;
-  CudaStream node_;
+  std::unique_ptr<CudaStream> node_;
+  bool high_priority_;
   std::uint32_t most_blocks_;
   // An event is recorded again only after the waits for it have been enqueued; a wait keeps the event's state of that
   // moment. The number is a power of two, so that places stay in order where event numbers wrap around.
