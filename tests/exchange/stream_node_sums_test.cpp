@@ -126,7 +126,7 @@ TEST(StreamNodeSums, AnExactStepBringsWhatResidualsHold) {
           add(got, numbers(next.ranks[0].input, call.dtype));
           last = std::move(next);
         }
-        EXPECT_LE(error_of_result(got, wanted), by_scale ? 0.01 : 1e-6);  // int4 rotates elements of all scales in f32
+        EXPECT_LE(relative_error(got, wanted), by_scale ? 0.01 : 1e-6);  // int4 rotates elements of all scales in f32
         for (const std::vector<float>& residual : last.residuals) {
           EXPECT_TRUE(std::all_of(residual.begin(), residual.end(), [](float x) { return x == 0; }));
         }
@@ -159,7 +159,7 @@ TEST(StreamNodeSums, BringWhatOtherAlgorithmsHeld) {
       wanted[i] += 0.5 * call.world() / weights + (i >= 300 && i < 400 ? 0.25 * call.world() : 0);
     }
     run_in_nodes(call, outcome, 1);
-    EXPECT_LE(error_of_result(numbers(outcome.ranks[3].input, call.dtype), wanted), 1e-6);
+    EXPECT_LE(relative_error(numbers(outcome.ranks[3].input, call.dtype), wanted), 1e-6);
   }
 }
 

@@ -58,7 +58,8 @@ class StreamLane {
   StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution> execution, std::uint64_t index);
 
   [[nodiscard]] StreamExecution& execution() const noexcept { return *execution_; }
-  /// Enqueues the computation of this round whose results this round's communication sends, once.
+  /// Enqueues the part of this round's computation whose results the messages of this round send. A second call in the
+  /// same round does nothing.
   void feed();
   /// Acquires memory for the frames that this round receives.
   void open_receives();
@@ -162,7 +163,8 @@ class StreamLane {
   [[nodiscard]] std::optional<Series> series_of(Opcode opcode, std::vector<std::size_t> instructions) const;
   // Lays the slots into a new block, in order.
   void lay_out(const std::vector<Slot>& slots, std::uint64_t pitch);
-  // Lays out the frames of a series, unless they lie in another way already.
+  // Gives the frames of a series their places in one block, and returns whether they lie there: false where another
+  // series has laid them out in another way.
   [[nodiscard]] bool give_memory(const Series& series);
   void find_inputs();
   [[nodiscard]] SumInputs inputs_of(const Instruction& sum) const;
