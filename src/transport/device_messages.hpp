@@ -24,6 +24,8 @@ class DeviceMessages {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int world_size() const noexcept = 0;
+  /// Returns NCCL's communicator, an ncclComm_t, by which these messages travel; null: they travel by something else.
+  [[nodiscard]] virtual void* nccl_communicator() const noexcept { return nullptr; }
 
   /// Messages that are enqueued between these two calls are one operation that cannot deadlock. Messages between two
   /// ranks match by their order and have the same size at both ends. All messages of a group are on one stream.
