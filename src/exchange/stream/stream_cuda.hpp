@@ -71,7 +71,10 @@ class CudaBackend final : public StreamBackend {
   void open_node_queue();
   [[nodiscard]] bool has_node_queue() const noexcept { return node_ != nullptr; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const noexcept {
-    return queue == Queue::compute ? compute_.get() : queue == Queue::node ? node_->get() : communication_.get();
+    if (queue == Queue::node && node_ != nullptr) {
+      return node_->get();
+    }
+    return queue == Queue::compute ? compute_.get() : communication_.get();
   }
 
   [[nodiscard]] int rank() const noexcept override { return messages_.rank(); }
