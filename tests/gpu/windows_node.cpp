@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tests/gpu/device_cuda.hpp"
-#include "tests/support/window_jobs.hpp"
+#include "tests/support/window_test_jobs.hpp"
 
 namespace gradwire::gpu {
 namespace {

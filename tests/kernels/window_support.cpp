@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tests/support/window_jobs.hpp"
+#include "tests/support/window_test_jobs.hpp"
 
 namespace gradwire::test {
 namespace {
