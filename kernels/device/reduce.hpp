@@ -152,6 +152,18 @@ struct TileSum {
   std::uint64_t offset;  // where the tile's payload begins in each frame
 };
 
+/// sum <- sum + a frame's strip.
+template <class Codec, class Inputs, class Value>
+GRADWIRE_DEVICE void add_frame(const TileSum<Codec, Inputs>& all, const typename Codec::Raw& raw, Value (&sum)[kHeld]) {
+  if constexpr (requires { Codec::add(all.context, raw, sum); }) {
+    Codec::add(all.context, raw, sum);
+  } else {
+    Value x[kHeld];
+    Codec::expand(all.context, raw, x);
+    accumulate(x, sum);
+  }
+}
+
 /// sum <- sum + frames [first, first + kCount), which are fetched together, with the own part at its place among them.
 template <int kCount, class Codec, class Inputs, class Job, class Value>
 GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs, Job>& all, std::uint32_t strip, int first,
@@ -167,9 +179,29 @@ GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs, Job>& all, std::uin
     if (first + i == all.inputs.own) {
       accumulate(own, sum);
     }
-    Value x[kHeld];
-    Codec::expand(all.context, raw[i], x);
-    accumulate(x, sum);
+    add_frame(all, raw[i], sum);
+  }
+}
+
+/// sum <- sum + all inputs, one after the other. The own part takes registers only when its turn has come.
+template <class Codec, class Inputs, class Value>
+GRADWIRE_DEVICE void add_one_by_one(const TileSum<Codec, Inputs>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
+  int i = 0;
+  GRADWIRE_ROLLED
+  for (bool before_own = all.inputs.own >= 0;; before_own = false) {
+    const int end = before_own ? all.inputs.own : all.inputs.frames;
+    GRADWIRE_ROLLED
+    for (; i < end; ++i) {
+      const auto raw =
+          Codec::fetch(strip, all.place.count, frame_bytes(all.inputs.at(i, static_cast<std::uint32_t>(all.offset))));
+      add_frame(all, raw, sum);
+    }
+    if (!before_own) {
+      return;
+    }
+    Value own[kHeld];
+    load_own(all.job, all.place.first + strip * kStrip, remaining_of(strip, all.place.count), own);
+    accumulate(own, sum);
   }
 }
 
@@ -217,7 +249,11 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs, Job>& all, typenam
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
     typename Codec::Value sum[kHeld];
     set_all(nothing, sum);
-    add_inputs<kAhead>(all, strip, sum);
+    if constexpr (kAhead == 1) {
+      add_one_by_one(all, strip, sum);
+    } else {
+      add_inputs<kAhead>(all, strip, sum);
+    }
     clear_behind(remaining_of(strip, place.count), sum);
     divide_sum(all.job, inverse, sum);
     if (all.job.out == nullptr) {

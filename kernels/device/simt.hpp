@@ -118,8 +118,9 @@ GRADWIRE_DEVICE void store4(void* to, std::uint32_t v) { *static_cast<std::uint3
 GRADWIRE_DEVICE void store2(void* to, std::uint16_t v) { *static_cast<std::uint16_t*>(to) = v; }
 GRADWIRE_DEVICE void store1(void* to, std::uint8_t v) { *static_cast<std::uint8_t*>(to) = v; }
 
-// Accesses to a word that other devices, or the host, access meanwhile. Whoever reads a released value by an acquiring
-// load also sees all that the block stored before, if the block had a barrier between those stores and the release.
+// These functions access a word that other devices or the host access at the same time. A thread that reads a released
+// value by an acquiring load also sees everything that the releasing block stored before, if that block had a barrier
+// between those stores and the release.
 GRADWIRE_DEVICE void store_release(std::uint32_t* to, std::uint32_t v) {
   asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
 }

@@ -15,6 +15,7 @@
 //   int kWindowBlocks                                      the same for the kernel over windows: as many as fit without
 //                                                          spilled registers
 //   void expand(context, raw, x)                           their values
+//   void add(context, raw, sum)                            the same as expand() and an addition, where that is faster
 // `count` is that of the tile. All lanes of the warp call.
 #ifndef GRADWIRE_KERNELS_DEVICE_WARP_CODECS_HPP
 #define GRADWIRE_KERNELS_DEVICE_WARP_CODECS_HPP

@@ -1,52 +1,38 @@
-// The rotated codecs as a warp runs them: a strip is one block. Butterflies with strides 1, 2 and 128 are between
-// registers of a lane, those with 4 to 64 between lanes, in the order of the scalar core.
+// The rotated codecs as a warp runs them: a strip is one block. Values are rotated by butterflies in the order of the
+// scalar core, since each addition rounds: those with strides 1, 2 and 128 are between registers of a lane, those with
+// 4 to 64 between lanes. Levels are small integers, whose sums are exact in any order, so tensor cores rotate them.
 #ifndef GRADWIRE_KERNELS_DEVICE_WARP_ROTATION_HPP
 #define GRADWIRE_KERNELS_DEVICE_WARP_ROTATION_HPP
 
+#include "kernels/device/warp_matrix.hpp"
 #include "kernels/device/warp_sum.hpp"
 #include "kernels/rotation.hpp"
 
 namespace gradwire::kernels {
 
 /// Replaces each register by its sum or difference with the register `stride` away.
-template <int kStride, class T, int kCount>
-GRADWIRE_DEVICE void butterfly_registers(T (&x)[kCount]) {
+template <int kStride>
+GRADWIRE_DEVICE void butterfly_registers(float (&x)[kHeld]) {
   GRADWIRE_UNROLL
-  for (int r = 0; r < kCount; ++r) {
+  for (int r = 0; r < kHeld; ++r) {
     if ((r & kStride) == 0) {
-      const T a = x[r];
-      const T b = x[r + kStride];
+      const float a = x[r];
+      const float b = x[r + kStride];
       x[r] = a + b;
       x[r + kStride] = a - b;
     }
   }
 }
 
-// Multiplies x by 1 or -1, which is exact, and adds: this rounds once, as a + b and a - b do.
-GRADWIRE_DEVICE float add_signed(float x, std::int32_t sign, float other) {
-  return fmaf(x, static_cast<float>(sign), other);
-}
-GRADWIRE_DEVICE std::int32_t add_signed(std::int32_t x, std::int32_t sign, std::int32_t other) {
-  return x * sign + other;
-}
-
-/// The lane of each pair whose bit `mask` is set gets a - b, the other a + b.
-template <class T, int kCount>
-GRADWIRE_DEVICE void butterfly_lanes(T (&x)[kCount], std::uint32_t mask) {
-  T other[kCount];
+/// The lane of each pair whose bit `mask` is set gets a - b, the other a + b. The product is exact, so this rounds
+/// once, as they do.
+GRADWIRE_DEVICE void butterfly_lanes(float (&x)[kHeld], std::uint32_t mask) {
+  float other[kHeld];
   simt::shuffle_xor(x, mask, other);
-  const std::int32_t sign = 1 - 2 * static_cast<std::int32_t>(simt::lane() / mask % 2);
+  const float sign = simt::lane() / mask % 2 == 0 ? 1.0F : -1.0F;
   GRADWIRE_UNROLL
-  for (int r = 0; r < kCount; ++r) {
-    x[r] = add_signed(x[r], sign, other[r]);
-  }
-}
-
-template <class T, int kCount>
-GRADWIRE_DEVICE void butterfly_all_lanes(T (&x)[kCount]) {
-  GRADWIRE_UNROLL
-  for (std::uint32_t mask = 1; mask < simt::kLanes; mask *= 2) {
-    butterfly_lanes(x, mask);
+  for (int r = 0; r < kHeld; ++r) {
+    x[r] = fmaf(x[r], sign, other[r]);
   }
 }
 
@@ -54,22 +40,45 @@ GRADWIRE_DEVICE void butterfly_all_lanes(T (&x)[kCount]) {
 GRADWIRE_DEVICE void hadamard_strip(float (&x)[kHeld]) {
   butterfly_registers<1>(x);
   butterfly_registers<2>(x);
-  butterfly_all_lanes(x);
+  GRADWIRE_UNROLL
+  for (std::uint32_t mask = 1; mask < simt::kLanes; mask *= 2) {
+    butterfly_lanes(x, mask);
+  }
   butterfly_registers<4>(x);
 }
 
-/// The same for levels. They are small integers, so two fit into one word, both[c] = x[c] + 2^16 x[c + 4], and sums of
-/// such words are exact.
-GRADWIRE_DEVICE void hadamard_levels(std::int32_t (&both)[kHeld / 2], std::int32_t (&x)[kHeld]) {
-  butterfly_registers<1>(both);
-  butterfly_registers<2>(both);
-  butterfly_all_lanes(both);
+/// The signs of the Hadamard matrix of 16 in rows 2 t, 2 t + 1 and column g (warp_matrix.hpp), as halves of 1 and -1.
+/// Rows or columns that are 8 further have the same signs; where both are, the opposite ones.
+GRADWIRE_DEVICE std::uint32_t hadamard_signs() {
+  const std::uint32_t g = simt::lane() / 4;
+  const std::uint32_t first = simt::set_bits(g & (2 * (simt::lane() % 4))) % 2;
+  const std::uint32_t second = (first + g) % 2;
+  return 0x3C003C00U | first << 15 | second << 31;
+}
+inline constexpr std::uint32_t kOpposite = 0x80008000U;
+
+/// The hadamard() of kernels/rotation.hpp over a strip of small integers: with 16 x 16 of them as a matrix, that is the
+/// Hadamard matrix of 16 on its left and on its right. In a row of the matrix bits 1, 3, 2 and 0 of the element's
+/// number count up, in a column its upper bits. `levels`: each one plus `above`, columns 0 to 7 and 8 to 15. The first
+/// product lies in the registers as the left operand of the second one must.
+GRADWIRE_DEVICE void hadamard_levels(const HalvesRight (&levels)[2], float above, float (&x)[kHeld]) {
+  const std::uint32_t signs = hadamard_signs();
+  const HalvesLeft on_left{{signs, signs, signs, signs ^ kOpposite}};
+  const float too_much = simt::lane() < 4 ? -16 * above : 0.0F;  // the sum of a column is in row 0
+  HalvesLeft rows{};
   GRADWIRE_UNROLL
-  for (int c = 0; c < kHeld / 2; ++c) {
-    const std::int32_t low = static_cast<std::int16_t>(both[c] & 0xFFFF);
-    const std::int32_t high = (both[c] - low) >> 16;
-    x[c] = low + high;
-    x[c + 4] = low - high;
+  for (int half = 0; half < 2; ++half) {
+    const FloatSums sums = multiply_add(on_left, levels[half], {{too_much, too_much, 0, 0}});
+    rows.word[2 * half] = halves_of(sums.value[0], sums.value[1]);
+    rows.word[2 * half + 1] = halves_of(sums.value[2], sums.value[3]);
+  }
+  GRADWIRE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const FloatSums sums = multiply_add(rows, {{signs, half == 0 ? signs : signs ^ kOpposite}}, {});
+    GRADWIRE_UNROLL
+    for (int v = 0; v < 4; ++v) {
+      x[4 * (v / 2) + 2 * half + v % 2] = sums.value[v];
+    }
   }
 }
 
@@ -118,21 +127,16 @@ struct WarpRotated {
     std::uint16_t scale_bits = nonfinite ? kNanBf16 : std::uint16_t{0};
     std::uint32_t packed = 0;
     if (!nonfinite && absmax >= kSmallestNormal) {
-      std::int32_t levels[kHeld];
-      scale_bits = quantize(context, x, absmax, packed, levels, shared);
+      scale_bits = quantize(context, x, absmax, packed, shared);
       if (scale_bits == 0) {
         packed = 0;
       } else if (keeps) {
-        std::int32_t both[kHeld / 2];
-        GRADWIRE_UNROLL
-        for (int c = 0; c < kHeld / 2; ++c) {
-          both[c] = levels[c] + levels[c + 4] * 65536;
-        }
-        hadamard_levels(both, levels);
+        float level[kHeld];
+        rotated_levels(context, packed, level);
         const float scale = from_bf16(scale_bits) * kRotationFactor;
         GRADWIRE_UNROLL
         for (int r = 0; r < kHeld; ++r) {
-          x[r] = x[r] - static_cast<float>(context.flip(r) ? -levels[r] : levels[r]) * scale;
+          x[r] = fmaf(-level[r], scale, x[r]);
         }
       }
     }
@@ -151,21 +155,32 @@ struct WarpRotated {
   }
 
   GRADWIRE_DEVICE static void expand(const Context& context, const Raw& raw, float (&x)[kHeld]) {
-    const std::uint32_t codes = std::uint32_t{raw.codes[0]} | std::uint32_t{raw.codes[1]} << 16;
-    std::int32_t both[kHeld / 2];
-    std::int32_t levels[kHeld];
-    look_up(codes >> place_of(0), both);
-    hadamard_levels(both, levels);
+    float level[kHeld];
+    rotated_levels(context, codes_of(raw), level);
     const float scale = from_bf16(raw.scale) * kRotationFactor;
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      x[r] = static_cast<float>(context.flip(r) ? -levels[r] : levels[r]) * scale;
+      x[r] = level[r] * scale;
+    }
+  }
+
+  /// sum <- sum + the values.
+  GRADWIRE_DEVICE static void add(const Context& context, const Raw& raw, float (&sum)[kHeld]) {
+    float level[kHeld];
+    rotated_levels(context, codes_of(raw), level);
+    const float scale = from_bf16(raw.scale) * kRotationFactor;
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      sum[r] = fmaf(level[r], scale, sum[r]);
     }
   }
 
  private:
   static constexpr std::uint32_t kCodeLanes = Core::kCodeBytes / 4;  // 32 or 16, with codes of 4 elements each
   static_assert(kCodeLanes == 32 || kCodeLanes == 16);
+  // Sums of 16 levels are exact as halves. A rotated level has 16 bits at most and a scale 8, so that their product is
+  // exact and may be a part of a fused operation.
+  static_assert(16 * Grid::magnitude(Grid::kCells - 1) <= 2048);
 
   // The bit at which the code of register r lies in its word: byte r % 4, at bit kBits * (element / kCodeBytes).
   GRADWIRE_DEVICE static std::uint32_t place_of(int r) {
@@ -174,19 +189,48 @@ struct WarpRotated {
     return 8 * static_cast<std::uint32_t>(r % 4) + Grid::kBits * (half * static_cast<std::uint32_t>(r / 4) + quarter);
   }
 
+  GRADWIRE_DEVICE static std::uint32_t codes_of(const Raw& raw) {
+    return std::uint32_t{raw.codes[0]} | std::uint32_t{raw.codes[1]} << 16;
+  }
+
   GRADWIRE_DEVICE static void store_codes(std::uint8_t* codes, std::uint32_t packed) {
-    if (kCodeLanes < simt::kLanes) {
-      packed |= simt::shuffle_xor(packed, kCodeLanes % simt::kLanes);
-    }
     if (simt::lane() < kCodeLanes) {
       std::uint8_t* to = codes + 4 * simt::lane();
       aligned_to(to, 4) ? simt::store4(to, packed) : store(to, 0, packed);
     }
   }
 
-  // Computes Core::level of codes c and c + 4, as low + 2^16 high. Byte c of `codes` has the first in its low half, the
-  // second in its high half. Four codes at once select among bytes, which hold levels minus the lowest one.
-  GRADWIRE_DEVICE static void look_up(std::uint32_t codes, std::int32_t (&both)[kHeld / 2]) {
+  // Computes the levels of the strip's codes, rotated back, with their signs. Lane i has word i % kCodeLanes of the
+  // codes. No level is -0, since a code of 0 stands for +0 in a sum.
+  GRADWIRE_DEVICE static void rotated_levels(const Context& context, std::uint32_t codes, float (&level)[kHeld]) {
+    HalvesRight halves[2];
+    look_up(codes_for_matrix(codes), halves);
+    hadamard_levels(halves, static_cast<float>(kHalves - kLowest), level);
+    GRADWIRE_UNROLL
+    for (int r = 0; r < kHeld; ++r) {
+      level[r] = context.flip(r) ? 0.0F - level[r] : level[r];  // 0 stays +0
+    }
+  }
+
+  // As a right operand a lane has the elements whose numbers have bits 6 and 5 as its own bits 1 and 0, and bits 3, 2
+  // and 0 as its bits 4, 3 and 2. The result has in nibble n the code of the element with bits 1, 4 and 7 as bits 2, 1
+  // and 0 of n. Elements that differ in bit 4 are in two words.
+  GRADWIRE_DEVICE static std::uint32_t codes_for_matrix(std::uint32_t codes) {
+    const std::uint32_t lane = simt::lane();
+    const std::uint32_t upper = kCodeLanes == simt::kLanes ? lane / 2 % 2 : 0;
+    const std::uint32_t word = 16 * upper + 8 * (lane % 2) + lane / 8;
+    const std::uint32_t low = simt::shuffle(codes, word);
+    const std::uint32_t high = simt::shuffle(codes, word + 4);
+    const std::uint32_t four = simt::permute(low, high, lane / 4 % 2 != 0 ? 0x7351U : 0x6240U);
+    if constexpr (Grid::kBits == 4) {
+      return four;
+    }
+    return (four >> (2 * (lane / 2 % 2))) & 0x33333333U;
+  }
+
+  // The level of each nibble, as a half. Four codes at once select among bytes, which hold levels minus the lowest one;
+  // behind the byte 0x64 such a byte is the half 1024 + byte.
+  GRADWIRE_DEVICE static void look_up(std::uint32_t codes, HalvesRight (&halves)[2]) {
     constexpr std::uint32_t kMost = 2 * Grid::kCells - 1;
     GRADWIRE_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -198,10 +242,10 @@ struct WarpRotated {
         const std::uint32_t from_others = simt::permute(0xFF00U, 0, (four >> 3) & 0x1111U);
         bytes = (others & from_others) | (bytes & ~from_others);
       }
-      both[2 * half] = static_cast<std::int32_t>(simt::permute(bytes, 0, 0x4140U)) + kLowest * 65537;
-      both[2 * half + 1] = static_cast<std::int32_t>(simt::permute(bytes, 0, 0x4342U)) + kLowest * 65537;
+      halves[half] = {{simt::permute(bytes, 0x64646464U, 0x4240U), simt::permute(bytes, 0x64646464U, 0x4341U)}};
     }
   }
+  static constexpr std::int32_t kHalves = 1024;
   struct Levels {
     std::uint32_t word[4];
   };
@@ -250,10 +294,9 @@ struct WarpRotated {
   }
   static constexpr Magnitudes kMagnitudes = magnitudes();
 
-  // The same as RotatedCore::quantize: writes codes at their places in `packed`, and their levels, and returns the
-  // scale.
+  // The same as RotatedCore::quantize: writes the codes of the words that this lane has, and returns the scale.
   GRADWIRE_DEVICE static std::uint16_t quantize(const Context& context, const float (&x)[kHeld], std::uint32_t absmax,
-                                                std::uint32_t& packed, std::int32_t (&levels)[kHeld], Shared& shared) {
+                                                std::uint32_t& packed, Shared& shared) {
     float y[kHeld];
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
@@ -279,9 +322,11 @@ struct WarpRotated {
       const std::int32_t nearest = magnitude_of(cell);
       const std::uint32_t code = q < 0 ? Grid::kCells - 1 - cell : Grid::kCells + cell;
       packed |= code << place_of(r);
-      levels[r] = q < 0 ? -nearest : nearest;
-      along += q * levels[r];
+      along += magnitude * nearest;
       across += nearest * nearest;
+    }
+    if constexpr (kCodeLanes < simt::kLanes) {
+      packed |= simt::shuffle_xor(packed, kCodeLanes);
     }
     return scale_nearest(Core::fitted_scale(simt::warp_sum(along), simt::warp_sum(across), spread), absmax);
   }

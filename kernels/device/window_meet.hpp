@@ -5,8 +5,9 @@
 // Memory: plain stores, a barrier of the block, then the flag with release, polled with acquire, both for the whole
 // system. A slot of a window is read before a meeting and written again behind it, so each is there once.
 //
-// A block that waits looks now and then whether its host, or another rank, has given up, and at a clock. It then tells
-// all ranks which rank was missing. From there on nobody meets, results are NaN, and so are those of later kernels.
+// A kernel that waits cannot be ended from outside. So a waiting block looks now and then whether its host or another
+// rank has given up, and whether its time is over. A block that gives up tells all ranks which rank was missing. After
+// that no block meets another one, and this kernel and all later ones make results of NaN.
 #ifndef GRADWIRE_KERNELS_DEVICE_WINDOW_MEET_HPP
 #define GRADWIRE_KERNELS_DEVICE_WINDOW_MEET_HPP
 

@@ -34,6 +34,7 @@ struct ChunkSize {
   [[nodiscard]] static ChunkSize as_asked(std::uint64_t bytes) {
     ChunkSize size(bytes);
     size.per_shard = 1;
+    size.asked = true;
     return size;
   }
   /// Takes the size that was asked for, or else one that fits.
@@ -42,6 +43,7 @@ struct ChunkSize {
   }
   std::uint64_t bytes;
   std::uint64_t per_shard = kHostChunksPerShard;
+  bool asked = false;  // nothing but the size decides how many chunks there are
 };
 
 /// The chunks of one lane as a formula, so that a device's kernel finds them without a table. Chunk s begins `begin`

@@ -143,7 +143,8 @@ bool preconditions(const CallRequest& request, const Encodings& encodings, const
          (lossy(encodings.first) || lossy(encodings.between) || lossy(encodings.second));
 }
 
-// Residuals travel with exact values, which then need more than 16 bits. Values in units of a scale are f32, too.
+// Residuals that are folded in travel together with exact values, so these need more than 16 bits. Values in units of
+// a scale are f32 for the same reason.
 HopCodecs codecs_of(const CallRequest& request, const Encodings& encodings, const ResidualUse& use,
                     const RankGroup& group) {
   const bool scaled = preconditions(request, encodings, group);
@@ -151,7 +152,7 @@ HopCodecs codecs_of(const CallRequest& request, const Encodings& encodings, cons
   const HopCodecs codecs =
       hop_codecs(encodings.first, encodings.second, scaled && request.dtype == DType::f64 ? DType::f32 : request.dtype,
                  widened, encodings.tiered ? std::optional(encodings.between) : std::nullopt);
-  // A rank's first encoding is then that of its node's sum.
+  // Where a library sums inside nodes, the first thing that a rank encodes is its node's sum.
   return encodings.node_sums ? HopCodecs(codecs.node, codecs.second, codecs.node) : codecs;
 }
 

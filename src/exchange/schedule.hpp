@@ -74,8 +74,8 @@ void for_each_slot(const Instruction& instruction, Body&& body) {
 struct NodePart {
   Chunk part = {};
   std::uint64_t each = 0;    // elements of each part of the node, in the order of places
-  std::uint64_t rest = 0;    // that the part of the last place has more
-  std::uint64_t ranks = 1;   // of the node
+  std::uint64_t rest = 0;    // elements by which the part of the last place is longer
+  std::uint64_t ranks = 1;   // number of ranks on a node
   ChunkSeries shards = {};   // the chunks of the part, by the node of the rank that owns them
   std::uint64_t own = 0;     // the number of this rank's shard there: its node
   std::uint64_t before = 0;  // elements of this rank's parts in earlier lanes

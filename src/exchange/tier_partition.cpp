@@ -19,7 +19,8 @@ TierPartition::TierPartition(std::uint64_t count, const Tiers& tiers, ChunkSize 
   rest_ = count - units_ * world * kUnit;
   const std::uint64_t most = std::max<std::uint64_t>(kMostLaneElements / world / kUnit, 1);
   const std::uint64_t largest = std::clamp<std::uint64_t>(chunks.bytes / kUnit, 1, most);
-  lanes_ = (units_ + largest - 1) / largest;
+  const std::uint64_t least = chunks.asked || count < kTwoLanes ? 1 : count < kThreeLanes ? 2 : 3;
+  lanes_ = std::max(least, (units_ + largest - 1) / largest);
   const std::uint64_t longest = (units_ + lanes_ - 1) / lanes_ * kUnit + rest_;
   tiles_ = static_cast<std::uint32_t>((longest + kTileElements - 1) / kTileElements);
 }

@@ -22,7 +22,14 @@ class TierPartition {
     return count >= static_cast<std::uint64_t>(world_size) * kUnit;
   }
 
-  /// Needs a bucket that fits, and nodes of one size. A shard of a lane has as many elements as `chunks` has bytes.
+  /// A bucket of so many elements has at least two lanes, or three, unless the size of chunks was asked for. The sum
+  /// inside the node of one lane then runs beside the messages of the lane before it. Each lane costs four latencies
+  /// more, so a smaller bucket is faster in fewer lanes, and one of any size in three rather than in four.
+  static constexpr std::uint64_t kTwoLanes = 16ULL << 20;
+  static constexpr std::uint64_t kThreeLanes = 48ULL << 20;
+
+  /// Needs a bucket that fits, and nodes of one size. A shard of a lane has at most as many elements as `chunks` has
+  /// bytes.
   TierPartition(std::uint64_t count, const Tiers& tiers, ChunkSize chunks);
 
   [[nodiscard]] std::uint64_t lanes() const noexcept { return lanes_; }

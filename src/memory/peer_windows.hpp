@@ -1,5 +1,6 @@
 // Windows: memory of each rank's device into which the kernels of all ranks of a node write. Implementations:
-// CudaPeerWindows for ranks of one process and, by CUDA IPC, of several; tests have their own.
+// CudaPeerWindows for ranks of one process and, by CUDA IPC, of several; NcclPeerWindows where that fails; tests have
+// their own.
 #pragma once
 
 #include <cstddef>

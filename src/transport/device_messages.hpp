@@ -24,6 +24,8 @@ class DeviceMessages {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int world_size() const noexcept = 0;
+  /// Returns NCCL's communicator, an ncclComm_t, by which these messages travel; null: they travel by something else.
+  [[nodiscard]] virtual void* nccl_communicator() const noexcept { return nullptr; }
 
   /// Messages that are enqueued between these two calls are one operation that cannot deadlock. Messages between two
   /// ranks match by their order and have the same size at both ends. All messages of a group are on one stream.
@@ -33,7 +35,8 @@ class DeviceMessages {
   /// Sums over all ranks in place, in the library's own order. It needs a group of its own.
   virtual void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) = 0;
 
-  /// Whether join_node() and what follows it work; else these throw Error(unsupported).
+  /// Returns whether this library sums inside nodes. Where it does not, the next three functions throw
+  /// Error(unsupported).
   [[nodiscard]] virtual bool sums_in_nodes() const noexcept { return false; }
   /// Makes this rank one of the ranks of a node, which have the places 0, 1, ... there. Every rank calls it, nodes have
   /// equally many ranks, and it blocks until all have called it. `scratch` is device memory aligned to 4, whose content
@@ -42,7 +45,8 @@ class DeviceMessages {
     no_nodes();
   }
   /// Sums over the ranks of the node, in the library's own order. Place p gets elements [p * each, (p + 1) * each) of
-  /// `from`, the last place `rest` more. It needs a group of its own, as does the next one.
+  /// `from`, and the last place gets `rest` elements more. This call and gather_in_node() each need a group of their
+  /// own, and may have another stream than messages.
   virtual void sum_in_node(const void* /*from*/, void* /*to*/, DType /*dtype*/, std::uint64_t /*each*/,
                            std::uint64_t /*rest*/, void* /*stream*/) {
     no_nodes();

@@ -40,6 +40,7 @@ class NcclMessages final : public DeviceMessages {
   [[nodiscard]] std::string name() const override { return "nccl"; }
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int world_size() const noexcept override { return world_size_; }
+  [[nodiscard]] void* nccl_communicator() const noexcept override { return comm_; }
   void begin_group() override;
   void send(std::span<const std::byte> bytes, int peer, void* stream) override;
   void receive(std::span<std::byte> bytes, int peer, void* stream) override;

@@ -276,7 +276,7 @@ TEST(GpuPlan, WritesItsPicture) {
   const std::filesystem::path file = folder.path() / "launches.svg";
   (void)printed({.layers = std::nullopt, .gpu = file_of("nvlink_8").string(), .svg = file.string()});
   const std::string svg = text_of(file);
-  EXPECT_THAT(svg, AllOf(HasSubstr("four lanes: 98 kernels, 5 groups, 447 us; NCCL 180 us"),
+  EXPECT_THAT(svg, AllOf(HasSubstr("four lanes: 98 kernels, 5 groups, 448 us; NCCL 180 us"),
                          HasSubstr("one lane: 6 kernels, 2 groups"), HasSubstr("not measured")));
   std::size_t bars = 0;
   for (std::size_t at = svg.find("height=\"12\""); at != std::string::npos; at = svg.find("height=\"12\"", at + 1)) {

@@ -226,15 +226,15 @@ TEST(DeviceForecast, FourLanesAreTheExecutorAsItWas) {
   }
 }
 
+// Mutations tried: the compute queue waits for the sum of the fresh lane, too (1.27); the lanes share a group (1.28).
 TEST(DeviceForecast, TiersLoseOnlyWhereEachCardHasALinkOfItsOwn) {
-  // A model that was computed apart cuts 256 MiB into four lanes, whose links work at once; the executor makes one
-  // lane.
-  const std::pair<double, double> fast[] = {{25, 303}, {64, 487}, {100, 608}};
+  // A model that was computed apart cuts buckets into four lanes, whose links work at once.
+  const std::pair<double, double> fast[] = {{25, 303}, {64, 487}, {100, 608}, {256, 1128}};
   const std::pair<double, double> slow[] = {{25, 1382}, {64, 3155}, {100, 4792}, {256, 11556}};
   for (const auto& [mib, wanted] : fast) {
     EXPECT_NEAR(us(forecast(infiniband(), DeviceWay::tiers, mib).seconds), wanted, 0.15 * wanted) << mib;
   }
-  EXPECT_NEAR(forecast(infiniband(), DeviceWay::tiers, 256).ratio(), 1.04, 0.01);
+  EXPECT_NEAR(forecast(infiniband(), DeviceWay::tiers, 256).ratio(), 1.35, 0.01);
   for (const auto& [mib, wanted] : slow) {
     const DeviceForecast tiers = forecast(ethernet_a_node(), DeviceWay::tiers, mib);
     EXPECT_NEAR(us(tiers.seconds), wanted, 0.04 * wanted) << mib;

@@ -202,16 +202,6 @@ inline std::vector<double> true_result(const NodeCall& call, const NodeOutcome& 
   return sum;
 }
 
-inline double error_of_result(const std::vector<double>& got, const std::vector<double>& wanted) {
-  double squares = 0;
-  double norm = 1e-30;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    squares += (got[i] - wanted[i]) * (got[i] - wanted[i]);
-    norm += wanted[i] * wanted[i];
-  }
-  return std::sqrt(squares / norm);
-}
-
 /// Runs the call and compares it with the reference; returns the outcome for a next call.
 inline NodeOutcome compare_with_host(const NodeCall& call, unsigned seed, const NodeOutcome* before = nullptr) {
   SCOPED_TRACE(call.text() + " seed " + std::to_string(seed));
@@ -231,7 +221,7 @@ inline NodeOutcome compare_with_host(const NodeCall& call, unsigned seed, const 
   if (call.preconditioned) {
     return devices;  // scales far apart and new in each step let errors grow
   }
-  EXPECT_LE(error_of_result(numbers(output, call.dtype), wanted), bound);
+  EXPECT_LE(relative_error(numbers(output, call.dtype), wanted), bound);
   return devices;
 }
 

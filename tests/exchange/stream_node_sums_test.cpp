@@ -126,7 +126,7 @@ TEST(StreamNodeSums, AnExactStepBringsWhatResidualsHold) {
           add(got, numbers(next.ranks[0].input, call.dtype));
           last = std::move(next);
         }
-        EXPECT_LE(error_of_result(got, wanted), by_scale ? 0.01 : 1e-6);  // int4 rotates elements of all scales in f32
+        EXPECT_LE(relative_error(got, wanted), by_scale ? 0.01 : 1e-6);  // int4 rotates elements of all scales in f32
         for (const std::vector<float>& residual : last.residuals) {
           EXPECT_TRUE(std::all_of(residual.begin(), residual.end(), [](float x) { return x == 0; }));
         }
@@ -159,7 +159,7 @@ TEST(StreamNodeSums, BringWhatOtherAlgorithmsHeld) {
       wanted[i] += 0.5 * call.world() / weights + (i >= 300 && i < 400 ? 0.25 * call.world() : 0);
     }
     run_in_nodes(call, outcome, 1);
-    EXPECT_LE(error_of_result(numbers(outcome.ranks[3].input, call.dtype), wanted), 1e-6);
+    EXPECT_LE(relative_error(numbers(outcome.ranks[3].input, call.dtype), wanted), 1e-6);
   }
 }
 
@@ -175,10 +175,10 @@ NodeCall few_lanes(std::uint64_t chunk_bytes, bool weighted) {
 }
 
 TEST(StreamNodeSums, EveryEventIsNeeded) {
-  for (const std::uint64_t chunk_bytes : {1U << 24, 1U << 12}) {
+  for (const auto& [lanes, chunk_bytes] : {std::pair{1U, 1U << 24}, std::pair{3U, 1U << 12}, std::pair{7U, 1792U}}) {
     for (const bool weighted : {false, true}) {
       const NodeCall call = few_lanes(chunk_bytes, weighted);
-      ASSERT_EQ(call.partition().lanes(), chunk_bytes < 8192 ? 3U : 1U);
+      ASSERT_EQ(call.partition().lanes(), lanes);
       NodeOutcome right(call);
       std::uint64_t waits = 0;
       run_in_nodes(call, right, 1, {}, &waits);
@@ -235,6 +235,22 @@ TEST(StreamNodeSums, NeedNodesOfOneSizeAndABucketThatFits) {
                 static_cast<void>(NodeCall{.inside = CodecSpec::parse("int8"), .count = 5000}.resolve(0));
               }).what(),
               HasSubstr("in f32 or bf16, not by int8"));
+}
+
+TEST(TierPartition, LargeBucketsHaveSeveralLanes) {
+  const Tiers tiers = Tiers::in_rows(8, 64);
+  const auto lanes = [&](std::uint64_t count, std::optional<std::uint64_t> asked = std::nullopt) {
+    return exchange::TierPartition(count, tiers, exchange::stream_chunks(64, asked)).lanes();
+  };
+  constexpr std::uint64_t kMi = 1 << 20;
+  EXPECT_EQ(lanes(16 * kMi - 1), 1U);
+  EXPECT_EQ(lanes(16 * kMi), 2U);
+  EXPECT_EQ(lanes(48 * kMi - 1), 2U);
+  EXPECT_EQ(lanes(48 * kMi), 3U);
+  EXPECT_EQ(lanes(256 * kMi), 3U);
+  EXPECT_EQ(lanes(1024 * kMi), 8U) << "so that the numbers of a lane have 32 bits";
+  EXPECT_EQ(lanes(48 * kMi, 1 << 20), 1U);
+  EXPECT_EQ(lanes(48 * kMi, 1 << 18), 3U);
 }
 
 // Mutation tried: a lane's residuals begin a unit early.

@@ -3,29 +3,12 @@
 #include <algorithm>
 
 #include "tests/gpu/device_cuda.hpp"
+#include "tests/support/window_test_jobs.hpp"
 
 namespace gradwire::gpu {
 namespace {
 
-using kernels::kTileElements;
-
-struct Chunks {
-  kernels::FramePlace place;
-  kernels::FrameSeries series;
-};
-Chunks chunks_of(std::uint32_t count, std::uint32_t ranks) {
-  const std::uint32_t tiles = kernels::tiles_of(count);
-  return {{.bytes = nullptr, .count = (tiles + ranks - 1) / ranks * kTileElements},
-          {.frames = ranks,
-           .each = tiles / ranks * kTileElements,
-           .longer = tiles % ranks,
-           .tiles = tiles / ranks,
-           .end = count}};
-}
-kernels::SeriesFrame chunk_of(std::uint32_t count, std::uint32_t ranks, std::uint32_t shard) {
-  const Chunks chunks = chunks_of(count, ranks);
-  return kernels::frame_of_series(chunks.place, chunks.series, shard);
-}
+using test::WindowChunks;
 
 Bytes residuals(std::uint64_t count, unsigned seed, bool feedback) {
   return feedback ? tensor(DType::f32, count, seed) : Bytes();
@@ -34,7 +17,7 @@ Bytes residuals(std::uint64_t count, unsigned seed, bool feedback) {
 }  // namespace
 
 std::uint32_t window_slot_bytes(const Case& codec, std::uint32_t count, std::uint32_t ranks) {
-  const auto bytes = codec.codec().frame_bytes(chunks_of(count, ranks).place.count);
+  const auto bytes = codec.codec().frame_bytes(WindowChunks(count, ranks).place.count);
   return static_cast<std::uint32_t>((bytes + 255) / 256 * 256);
 }
 
@@ -42,7 +25,7 @@ WindowRank::WindowRank(const WindowCall& call, std::uint32_t rank, std::uint32_t
     : words(call.codec.frame_codec()),
       values(tensor(call.codec.dtype, call.count, rank + 1, call.kind)),
       local(residuals(call.count, rank + 100, call.feedback)),
-      owner(residuals(chunk_of(call.count, ranks, rank).place.count, rank + 200, call.feedback)) {}
+      owner(residuals(WindowChunks(call.count, ranks).of(rank).place.count, rank + 200, call.feedback)) {}
 
 WindowRanks make_window_ranks(const WindowCall& call, std::uint32_t ranks) {
   WindowRanks all;
@@ -78,21 +61,14 @@ kernels::WindowPlaces WindowNode::places(std::uint32_t rank) const {
 }
 
 kernels::WindowJob WindowNode::job(const WindowCall& call, std::uint32_t rank, const WindowRank& memory) const {
-  const Chunks chunks = chunks_of(call.count, ranks_);
-  const std::uint32_t own = chunk_of(call.count, ranks_, rank).first;
-  kernels::WindowJob job{.places = places(rank), .encode = {}, .reduce = {}, .decode = {}};
-  job.encode.call = job.reduce.call = job.decode.call = memory.words.fields();
-  job.encode.frame = chunks.place;
-  job.encode.series = chunks.series;
-  job.encode.values = job.reduce.own = job.decode.values = memory.values.data();
-  job.encode.values_dtype = job.reduce.own_dtype = job.decode.values_dtype = call.codec.dtype;
-  job.reduce.divisor = ranks_;
-  job.reduce.out = job.places.window[rank] + kernels::slot_at(job.places.shape, 1, rank);
-  if (call.feedback) {
-    job.encode.residual = job.reduce.own_residual = memory.local.as<float>();
-    job.reduce.owner_residual = memory.owner.as<float>() - own;
-  }
-  return job;
+  return test::window_job(places(rank), WindowChunks(call.count, ranks_),
+                          {.call = memory.words.fields(),
+                           .input = memory.values.data(),
+                           .output = memory.values.data(),
+                           .dtype = call.codec.dtype,
+                           .local = call.feedback ? memory.local.as<float>() : nullptr,
+                           .owner = call.feedback ? memory.owner.as<float>() : nullptr,
+                           .divisor = static_cast<double>(ranks_)});
 }
 
 void enqueue(const WindowNode& node, const WindowCall& call, std::uint32_t rank, const WindowRank& memory) {
@@ -103,7 +79,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
                     cudaStream_t stream) {
   const auto all = static_cast<std::uint32_t>(ranks.size());
   const std::size_t element = element_bytes(call.codec.dtype);
-  const auto chunk_at = [&](std::uint32_t shard) { return chunk_of(call.count, all, shard); };
+  const auto chunk_at = [&](std::uint32_t shard) { return WindowChunks(call.count, all).of(shard); };
   const std::uint32_t pitch = window_slot_bytes(call.codec, call.count, all);
   if (frames.empty()) {  // those that each owner sums, beside each other; then the sums
     for (std::uint32_t i = 0; i < 2 * all; ++i) {
@@ -114,7 +90,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
     return frames[shard].frame() + std::size_t{source > shard ? source - 1 : source} * pitch;
   };
   const auto placed = [&](std::uint32_t shard, std::uint8_t* frame, std::uint8_t hop, std::uint32_t peer) {
-    kernels::FramePlace place = chunk_of(call.count, all, shard).place;
+    kernels::FramePlace place = WindowChunks(call.count, all).of(shard).place;
     place.bytes = frame;
     place.hop = hop;
     place.peer = static_cast<int>(peer);

@@ -2,6 +2,7 @@
 // own part, divided, and encoded with the owner's residual.
 #include "device_support.hpp"
 #include "gradwire/error.hpp"
+#include "simt_emulator.hpp"
 
 namespace gradwire {
 namespace {
@@ -221,6 +222,29 @@ TEST(ReduceMixed, HopsOfDifferentCodecs) {
   }
   const codec::Codec selected(CodecSpec::parse("topk(1%)+exact"), DType::f64);
   check_encoded(selected, codec::Codec(CodecSpec::parse("exact"), DType::f64), {.count = 5000, .divisor = 3});
+}
+
+// A sum inside nodes is f32 for every tensor, and the result's frames have the type of the tensor. Mutations tried: the
+// types must be equal; exact values of two types count as one codec.
+TEST(ReduceMixed, FramesOfTwoTypesTakeTheKernelOfOneCodec) {
+  for (const std::string spec : {"bf16", "fp16", "int8", "fp8", "int4", "int2", "sign", "exact", "topk(1%)+int8"}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      SCOPED_TRACE(testing::Message() << spec << " of " << to_string(dtype));
+      const CodecSpec codec = CodecSpec::parse(spec);
+      const codec::Codec first(codec, DType::f32);
+      const codec::Codec second(codec, dtype);
+      const SumCase s{.count = 4096 + 300, .divisor = 3};
+      check_encoded(first, second, s);
+      Device device(first, s, Inputs(first, s));
+      Memory out(second.frame_bytes(s.count));
+      device.job.second = frame_codec(second);
+      device.job.out = out.frame();
+      const emulator::LaunchNotes notes;  // from here on kernels do not run
+      kernels::reduce(device.job, nullptr);
+      const bool one = codec != CodecSpec::exact() && codec.k == 0;
+      EXPECT_EQ(notes.kernels().back(), one ? "reduce_frames" : "reduce_mixed");
+    }
+  }
 }
 
 TEST(ReduceJobs, ManyRanks) {

@@ -4,32 +4,13 @@
 #include <array>
 #include <utility>
 
+#include "tests/support/window_test_jobs.hpp"
+
 namespace gradwire::test {
 namespace {
 
-using kernels::kTileElements;
-
-// The chunks of a call, as exchange/partition.hpp makes them.
-struct Chunks {
-  kernels::FramePlace place;
-  kernels::FrameSeries series;
-};
-Chunks chunks_of(const WindowCall& call, std::uint32_t ranks) {
-  const std::uint32_t tiles = kernels::tiles_of(call.count);
-  const std::uint32_t longest = (tiles + ranks - 1) / ranks;
-  const std::uint32_t most = call.most_tiles == 0 ? longest : call.most_tiles;
-  return {{.bytes = nullptr, .count = most * kTileElements, .first_tile = call.begin_tile, .hop = 0, .peer = -1},
-          {.frames = ranks,
-           .pitch = 0,
-           .each = tiles / ranks * kTileElements,
-           .longer = tiles % ranks,
-           .tiles = tiles / ranks,
-           .begin = call.begin_tile * kTileElements,
-           .end = call.count}};
-}
-kernels::SeriesFrame chunk_of(const WindowCall& call, std::uint32_t ranks, std::uint32_t shard) {
-  const Chunks chunks = chunks_of(call, ranks);
-  return kernels::frame_of_series(chunks.place, chunks.series, shard);
+WindowChunks chunks_of(const WindowCall& call, std::uint32_t ranks) {
+  return {call.count, ranks, call.begin_tile, call.most_tiles};
 }
 
 codec::Codec codec_of(const WindowCall& call) { return {CodecSpec::parse(call.codec), call.dtype}; }
@@ -56,7 +37,7 @@ WindowRank::WindowRank(const WindowCall& call, std::uint32_t rank, std::uint32_t
       input(as_tensor(call.dtype, inputs(call.count, 10 * step + rank, call.kind))),
       output(call.in_place ? 0 : input.bytes().size()),
       local(call.feedback ? gauss(call.count, 300 + rank + step, 0.003) : std::vector<float>()),
-      owner(call.feedback ? gauss(chunk_of({.count = call.count}, ranks, rank).place.count, 400 + rank + step, 0.003)
+      owner(call.feedback ? gauss(WindowChunks(call.count, ranks).of(rank).place.count, 400 + rank + step, 0.003)
                           : std::vector<float>()),
       in_place(call.in_place) {
   words.step = step;
@@ -89,25 +70,14 @@ void WindowNode::share(emulator::Streams& streams) {
 }
 
 kernels::WindowJob WindowNode::job(const WindowCall& call, std::uint32_t rank, WindowRank& memory) {
-  const Chunks chunks = chunks_of(call, ranks_);
-  const kernels::SeriesFrame own = chunk_of({.count = call.count}, ranks_, rank);
-  kernels::WindowJob job{.places = places(rank), .encode = {}, .reduce = {}, .decode = {}};
-  job.encode = {.call = memory.words.fields,
-                .frame = chunks.place,
-                .series = chunks.series,
-                .values = memory.input.data(),
-                .values_dtype = call.dtype,
-                .residual = call.feedback ? memory.local.as<float>() : nullptr};
-  job.reduce.call = memory.words.fields;
-  job.reduce.own = memory.input.data();
-  job.reduce.own_dtype = call.dtype;
-  job.reduce.own_residual = job.encode.residual;
-  job.reduce.divisor = call.divisor;
-  job.reduce.out = job.places.window[rank] + kernels::slot_at(job.places.shape, 1, rank);
-  job.reduce.owner_residual = call.feedback ? memory.owner.as<float>() - own.first : nullptr;
-  job.decode.call = memory.words.fields;
-  job.decode.values = memory.out();
-  job.decode.values_dtype = call.dtype;
+  kernels::WindowJob job = window_job(places(rank), chunks_of(call, ranks_),
+                                      {.call = memory.words.fields,
+                                       .input = memory.input.data(),
+                                       .output = memory.out(),
+                                       .dtype = call.dtype,
+                                       .local = call.feedback ? memory.local.as<float>() : nullptr,
+                                       .owner = call.feedback ? memory.owner.as<float>() : nullptr,
+                                       .divisor = call.divisor});
   if (call.in_pieces) {
     job.encode.pieces = job.reduce.own_pieces = cut(memory.input.data(), call, memory.pieces[0]);
     job.decode.pieces = cut(memory.out(), call, memory.pieces[1]);
@@ -128,19 +98,19 @@ SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
                               std::vector<std::unique_ptr<WindowRank>>& ranks) {
   const std::uint32_t world = node.ranks();
   SeparateFrames frames;
-  const auto chunk_at = [&](std::uint32_t shard) { return chunk_of(call, world, shard); };
+  const auto chunk_at = [&](std::uint32_t shard) { return chunks_of(call, world).of(shard); };
   frames.parts.resize(world);
   const std::size_t element = element_bytes(call.dtype);
   std::vector<Memory> parts;  // [source * world + shard]
   std::vector<Memory> sums;
   for (std::uint32_t i = 0; i < world * world; ++i) {
-    parts.emplace_back(ranks[0]->codec.frame_bytes(chunk_of(call, world, i % world).place.count));
+    parts.emplace_back(ranks[0]->codec.frame_bytes(chunks_of(call, world).of(i % world).place.count));
   }
   for (std::uint32_t shard = 0; shard < world; ++shard) {
-    sums.emplace_back(ranks[0]->codec.frame_bytes(chunk_of(call, world, shard).place.count));
+    sums.emplace_back(ranks[0]->codec.frame_bytes(chunks_of(call, world).of(shard).place.count));
   }
   const auto placed = [&](std::uint32_t shard, Memory& frame, std::uint8_t hop, std::uint32_t peer) {
-    kernels::FramePlace place = chunk_of(call, world, shard).place;
+    kernels::FramePlace place = chunks_of(call, world).of(shard).place;
     place.bytes = frame.frame();
     place.hop = hop;
     place.peer = static_cast<int>(peer);
@@ -149,7 +119,7 @@ SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
   for (std::uint32_t rank = 0; rank < world; ++rank) {
     WindowRank& own = *ranks[rank];
     for (std::uint32_t shard = 0; shard < world; ++shard) {
-      if (const auto chunk = chunk_of(call, world, shard); shard != rank && chunk.place.count != 0) {
+      if (const auto chunk = chunks_of(call, world).of(shard); shard != rank && chunk.place.count != 0) {
         kernels::encode({.call = own.words.fields,
                          .frame = placed(shard, parts[rank * world + shard], 0, rank),
                          .values = own.input.data() + chunk.first * element,
@@ -188,12 +158,12 @@ SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
          .own_residual = call.feedback ? own.local.as<float>() + chunk.first : nullptr,
          .divisor = call.divisor,
          .out = sums[rank].frame(),
-         .owner_residual = call.feedback ? own.owner.as<float>() + call.begin_tile * kTileElements : nullptr},
+         .owner_residual = call.feedback ? own.owner.as<float>() + call.begin_tile * kernels::kTileElements : nullptr},
         nullptr);
   }
   for (std::uint32_t rank = 0; rank < world; ++rank) {
     for (std::uint32_t shard = 0; shard < world; ++shard) {
-      if (const auto chunk = chunk_of(call, world, shard); chunk.place.count != 0) {
+      if (const auto chunk = chunks_of(call, world).of(shard); chunk.place.count != 0) {
         kernels::decode({.call = ranks[rank]->words.fields,
                          .frame = placed(shard, sums[shard], 1, shard),
                          .values = static_cast<std::byte*>(ranks[rank]->out()) + chunk.first * element,
@@ -273,8 +243,8 @@ void expect_frames(WindowNode& node, const WindowCall& call, const SeparateFrame
       SCOPED_TRACE("window of rank " + std::to_string(rank) + ", from rank " + std::to_string(other));
       const auto& part = wanted.parts[other][rank];
       const auto& sum = wanted.sums[other];
-      const bool has_part = other != rank && chunk_of(call, node.ranks(), rank).place.count != 0;
-      const bool has_sum = chunk_of(call, node.ranks(), other).place.count != 0;
+      const bool has_part = other != rank && chunks_of(call, node.ranks()).of(rank).place.count != 0;
+      const bool has_sum = chunks_of(call, node.ranks()).of(other).place.count != 0;
       expect_end(streams, node.window(rank), shape, 0, other, has_part ? part.size() : 0);
       expect_end(streams, node.window(rank), shape, 1, other, has_sum ? sum.size() : 0);
       if (has_part) {

@@ -55,7 +55,9 @@ void HostDevice::enqueue(std::size_t queue, Item item) {
   }
   waiting_ += item.work ? 1 : 0;
   enqueued_ += queue == kCompute ? 1 : 0;
-  queues_[queue].push_back(std::move(item));
+  // A rank is a thread, which runs one exchange at a time. So all ranks run those of both queues in the order in which
+  // they were enqueued; the log still knows the queues apart.
+  queues_[queue == kNode ? std::size_t{kCommunication} : queue].push_back(std::move(item));
 }
 
 void HostDevice::push(std::size_t queue, const std::string& what, const std::vector<Access>& accesses,
@@ -127,7 +129,7 @@ void HostDevice::run_some(std::size_t operations) {
 
 void HostDevice::synchronize() {
   run_some(~std::size_t{0});
-  for (const std::size_t queue : {kCaller, kCompute, kCommunication}) {
+  for (const std::size_t queue : {kCaller, kCompute, kCommunication, kNode}) {
     log_.wait_on_host(log_.now(queue));
   }
 }
@@ -261,6 +263,7 @@ void HostDevice::throw_if_aborted() {
 void HostDevice::end_messages(std::chrono::milliseconds timeout) {
   messages_over_ = true;
   wait(Queue::compute, record(Queue::communication));
+  wait(Queue::compute, record(Queue::node));
   wait(mark(), timeout);
 }
 

@@ -1,4 +1,4 @@
-// Simulates a device on host memory for sessions: three queues (the caller's stream, compute, communication) with
+// Simulates a device on host memory for sessions: queues (the caller's stream, compute, communication, the node's) with
 // events between them, which run only when a caller waits, in a random order among those that events allow. If two
 // queues use the same memory with no event between them, the second use is an error when it is enqueued. Codecs are the
 // host's, messages go over a transport, and ranks are threads. A captured step is a list that can be enqueued again.
@@ -128,10 +128,12 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   void gather_in_node(void* all, std::uint64_t bytes) override;
   void end_group() override;
 
-  [[nodiscard]] static AccessLog new_log() { return AccessLog({"caller's", "compute", "communication"}); }
+  [[nodiscard]] static AccessLog new_log() { return AccessLog({"caller's", "compute", "communication", "node's"}); }
   [[nodiscard]] AccessLog& log() { return capturing_ ? graph_log_ : log_; }
-  enum QueueIndex : std::size_t { kCaller, kCompute, kCommunication, kQueues };
-  [[nodiscard]] static std::size_t index(Queue queue) { return queue == Queue::compute ? kCompute : kCommunication; }
+  enum QueueIndex : std::size_t { kCaller, kCompute, kCommunication, kNode, kQueues };
+  [[nodiscard]] static std::size_t index(Queue queue) {
+    return queue == Queue::compute ? kCompute : queue == Queue::node ? kNode : kCommunication;
+  }
   struct Item {
     std::function<void()> work = {};
     std::shared_ptr<bool> reaches = {};  // set for an event
@@ -143,7 +145,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
     bool captured;
   };
 
-  // Records an event on any of the three queues.
+  // Records an event on any of the queues.
   [[nodiscard]] Event record_on(std::size_t queue);
   void wait_on(std::size_t queue, Event event);
   void push(std::size_t queue, const std::string& what, const std::vector<Access>& accesses,

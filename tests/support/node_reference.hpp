@@ -51,10 +51,6 @@ struct NodeReference {
     int owner;
   };
 
-  [[nodiscard]] static kernels::FrameCodec frame_codec(const codec::Codec& codec) {
-    return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype()};
-  }
-
   void rescale(const void* from, DType from_dtype, void* to, DType to_dtype, const exchange::Chunk& chunk,
                bool divides) const {
     if (to != nullptr) {
@@ -72,7 +68,8 @@ struct NodeReference {
                   std::vector<std::vector<float>>& residuals, std::vector<std::byte>& output) const {
     kernels::DeviceStatus status;
     const auto fields = [&](const codec::Codec& codec) {
-      return kernels::CallFields{.codec = frame_codec(codec), .bucket = bucket, .step = &step, .status = &status};
+      return kernels::CallFields{
+          .codec = exchange::frame_codec(codec, 0), .bucket = bucket, .step = &step, .status = &status};
     };
     const exchange::Chunk chunk =
         partition.shards_of(shard.place, shard.lane).chunk(static_cast<std::uint64_t>(shard.owner));
@@ -85,7 +82,7 @@ struct NodeReference {
     std::vector<std::vector<float>> in_units(nodes, std::vector<float>(scaled ? chunk.count : 0));
     std::vector<std::uint8_t> result(codecs.second.frame_bytes(chunk.count));
     kernels::ReduceJob sum{.call = fields(codecs.first),
-                           .second = frame_codec(codecs.second),
+                           .second = exchange::frame_codec(codecs.second, 0),
                            .count = chunk.count,
                            .first_tile = chunk.first_tile,
                            .frames = frames.data(),

@@ -80,7 +80,6 @@ class LaunchNotes {
 
   [[nodiscard]] const std::vector<NotedLaunch>& launches() const noexcept { return launches_; }
   [[nodiscard]] std::vector<std::string> kernels() const;
-  void clear() noexcept { launches_.clear(); }
 
  private:
   std::vector<NotedLaunch> launches_;

@@ -183,6 +183,7 @@ void SimulatedDevice::end_group() {
   if (group_.size() != 1 && std::any_of(group_.begin(), group_.end(), librarys)) {
     fault(rank_, "a collective of the library shares its group");
   }
+  const Queue queue = !group_.empty() && group_[0].in_node() ? Queue::node : Queue::communication;
   Operation group{.kind = Kind::group, .what = "group" + describe(group_), .messages = std::move(group_)};
   group_.clear();
   const std::vector<Access> accesses = std::exchange(group_accesses_, {});
@@ -190,8 +191,8 @@ void SimulatedDevice::end_group() {
     held_back_ = std::move(group);
     return;
   }
-  enqueue(Queue::communication, std::move(group), accesses);
-  if (held_back_) {
+  enqueue(queue, std::move(group), accesses);
+  if (held_back_ && queue == Queue::communication) {
     enqueue(Queue::communication, *std::exchange(held_back_, std::nullopt));
   }
 }

@@ -1,4 +1,4 @@
-// Simulates devices on host memory for the stream executor: each rank has two queues of deferred operations, which one
+// Simulates devices on host memory for the stream executor: each rank has queues of deferred operations, which one
 // thread runs in a random order that queues and events allow. Codecs are the host's. Mistakes that hardware would hide
 // are errors: queues that use memory (also the caller's, and residuals) without an event between them, groups that do
 // not fit together, and queues that wait for ever.
@@ -43,7 +43,7 @@ struct SimulatedMessage {
 /// The order in which the library adds the inputs of a node's ranks.
 enum class NodeOrder : std::uint8_t { ascending, descending, tree };
 
-/// Returns the name of a queue for messages.
+/// Returns the name of a queue, for texts.
 [[nodiscard]] std::string name_of(exchange::StreamBackend::Queue queue);
 [[nodiscard]] std::string describe(const std::vector<SimulatedMessage>& messages);
 
@@ -110,16 +110,17 @@ class SimulatedDevice final : public HostKernels {
   [[nodiscard]] std::deque<Operation>& queue(Queue queue) { return queues_[index(queue)]; }
   [[nodiscard]] Block* block_of(const void* memory);
   void poison(const Block& block, std::byte value, const char* what);
-  [[nodiscard]] static std::size_t index(Queue queue) { return queue == Queue::compute ? 0 : 1; }
+  [[nodiscard]] static std::size_t index(Queue queue) { return static_cast<std::size_t>(queue); }
 
   SimulatedWorld& world_;
   int rank_;
   int world_size_;
-  std::deque<Operation> queues_[2];
-  AccessLog log_{{"compute", "communication"}};
+  static constexpr std::size_t kQueues = 3;
+  std::deque<Operation> queues_[kQueues];
+  AccessLog log_{{"compute", "communication", "node"}};
   std::vector<Recorded> events_;
   std::vector<bool> reached_;
-  std::uint64_t recorded_[2] = {0, 0};
+  std::uint64_t recorded_[kQueues] = {};
   std::map<const std::byte*, std::unique_ptr<Block>> blocks_;
   std::map<std::size_t, std::vector<Block*>> free_;
   std::vector<SimulatedMessage> group_;
@@ -157,9 +158,9 @@ class SimulatedWorld {
   void step(SimulatedDevice& device, Queue queue);
   // Returns the ranks whose groups must run together with this rank's; empty while one of the groups has not been
   // enqueued.
-  [[nodiscard]] std::vector<int> partners(int rank);
+  [[nodiscard]] std::vector<int> partners(int rank, Queue queue);
   [[nodiscard]] std::vector<SimulatedMessage> messages(int rank, int peer, SimulatedMessage::Kind kind);
-  void run_group(const std::vector<int>& ranks);
+  void run_group(const std::vector<int>& ranks, Queue queue);
   void run_all_reduce(const std::vector<int>& ranks);
   [[nodiscard]] std::vector<int> neighbours(int rank);
   void run_in_node(const std::vector<int>& ranks);

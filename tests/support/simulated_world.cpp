@@ -12,7 +12,12 @@
 namespace gradwire::test {
 
 std::string name_of(exchange::StreamBackend::Queue queue) {
-  return queue == exchange::StreamBackend::Queue::compute ? "compute" : "communication";
+  switch (queue) {
+    case exchange::StreamBackend::Queue::compute: return "compute";
+    case exchange::StreamBackend::Queue::communication: return "communication";
+    case exchange::StreamBackend::Queue::node: break;
+  }
+  return "node";
 }
 
 std::string describe(const std::vector<SimulatedMessage>& messages) {
@@ -45,7 +50,7 @@ void SimulatedWorld::run() {
     std::vector<std::pair<SimulatedDevice*, Queue>> ready;
     bool left = false;
     for (const auto& device : devices_) {
-      for (const Queue queue : {Queue::compute, Queue::communication}) {
+      for (const Queue queue : {Queue::compute, Queue::communication, Queue::node}) {
         left = left || !device->queue(queue).empty();
         if (runnable(*device, queue)) {
           ready.emplace_back(device.get(), queue);
@@ -70,7 +75,7 @@ bool SimulatedWorld::runnable(SimulatedDevice& device, Queue queue) {
   const SimulatedDevice::Operation& operation = device.queue(queue).front();
   switch (operation.kind) {
     case SimulatedDevice::Kind::wait: return device.reached_[operation.event];
-    case SimulatedDevice::Kind::group: return !partners(device.rank()).empty();
+    case SimulatedDevice::Kind::group: return !partners(device.rank(), queue).empty();
     default: return true;
   }
 }
@@ -78,7 +83,7 @@ bool SimulatedWorld::runnable(SimulatedDevice& device, Queue queue) {
 void SimulatedWorld::step(SimulatedDevice& device, Queue queue) {
   SimulatedDevice::Operation& operation = device.queue(queue).front();
   switch (operation.kind) {
-    case SimulatedDevice::Kind::group: run_group(partners(device.rank())); return;
+    case SimulatedDevice::Kind::group: run_group(partners(device.rank(), queue), queue); return;
     case SimulatedDevice::Kind::record: device.reached_[operation.event] = true; break;
     case SimulatedDevice::Kind::work: operation.work(); break;
     case SimulatedDevice::Kind::wait: break;
@@ -88,10 +93,10 @@ void SimulatedWorld::step(SimulatedDevice& device, Queue queue) {
 
 // Returns the ranks of a node once all have reached the same collective.
 std::vector<int> SimulatedWorld::neighbours(int rank) {
-  const auto& mine = device(rank).queue(Queue::communication).front().messages[0];
+  const auto& mine = device(rank).queue(Queue::node).front().messages[0];
   const std::vector<int>& ranks = nodes_.members(nodes_.node_of(rank));
   for (const int other : ranks) {
-    const auto& queue = device(other).queue(Queue::communication);
+    const auto& queue = device(other).queue(Queue::node);
     if (queue.empty() || queue.front().kind != SimulatedDevice::Kind::group || queue.front().messages.empty() ||
         queue.front().messages[0].kind != mine.kind) {
       return {};
@@ -100,9 +105,8 @@ std::vector<int> SimulatedWorld::neighbours(int rank) {
   return ranks;
 }
 
-std::vector<int> SimulatedWorld::partners(int rank) {
-  const auto& mine = device(rank).queue(Queue::communication).front().messages;
-  if (!mine.empty() && mine[0].in_node()) {
+std::vector<int> SimulatedWorld::partners(int rank, Queue of) {
+  if (of == Queue::node) {
     return neighbours(rank);
   }
   std::vector<int> ranks{rank};
@@ -141,11 +145,11 @@ std::vector<SimulatedMessage> SimulatedWorld::messages(int rank, int peer, Simul
 }
 
 // Messages between two ranks match in their order and must have the same size, as in NCCL.
-void SimulatedWorld::run_group(const std::vector<int>& ranks) {
-  if (device(ranks[0]).queue(Queue::communication).front().messages[0].kind == SimulatedMessage::Kind::all_reduce) {
-    run_all_reduce(ranks);
-  } else if (device(ranks[0]).queue(Queue::communication).front().messages[0].in_node()) {
+void SimulatedWorld::run_group(const std::vector<int>& ranks, Queue queue) {
+  if (queue == Queue::node) {
     run_in_node(ranks);
+  } else if (device(ranks[0]).queue(queue).front().messages[0].kind == SimulatedMessage::Kind::all_reduce) {
+    run_all_reduce(ranks);
   } else {
     std::vector<std::pair<SimulatedMessage, SimulatedMessage>> pairs;
     for (const int from : ranks) {
@@ -169,7 +173,7 @@ void SimulatedWorld::run_group(const std::vector<int>& ranks) {
     }
   }
   for (const int rank : ranks) {
-    device(rank).queue(Queue::communication).pop_front();
+    device(rank).queue(queue).pop_front();
   }
 }
 
@@ -201,7 +205,7 @@ void SimulatedWorld::run_all_reduce(const std::vector<int>& ranks) {
 void SimulatedWorld::run_in_node(const std::vector<int>& ranks) {
   std::vector<SimulatedMessage> parts;
   for (const int rank : ranks) {
-    parts.push_back(device(rank).queue(Queue::communication).front().messages[0]);
+    parts.push_back(device(rank).queue(Queue::node).front().messages[0]);
     const SimulatedMessage& part = parts.back();
     if (part.bytes != parts[0].bytes || part.dtype != parts[0].dtype || part.rest != parts[0].rest) {
       throw Error(ErrorCode::internal, "collectives of a node do not fit\n" + state());
@@ -280,7 +284,7 @@ void SimulatedWorld::run_node_sum(const std::vector<int>& ranks, const std::vect
 std::string SimulatedWorld::state() {
   std::string text;
   for (const auto& device : devices_) {
-    for (const Queue queue : {Queue::compute, Queue::communication}) {
+    for (const Queue queue : {Queue::compute, Queue::communication, Queue::node}) {
       const auto& operations = device->queue(queue);
       text += "  rank " + std::to_string(device->rank()) + " " + name_of(queue) + ": " +
               (operations.empty()

@@ -5,7 +5,10 @@
 namespace gradwire::kernels {
 namespace {
 
-bool same_codec(const FrameCodec& a, const FrameCodec& b) { return a.id == b.id && a.k == b.k && a.dtype == b.dtype; }
+// The type of the tensor, which headers have, changes only the bytes of exact values.
+bool same_codec(const FrameCodec& a, const FrameCodec& b) {
+  return a.id == b.id && a.k == b.k && (a.id != kExactId || a.dtype == b.dtype);
+}
 
 void check_reduce(const ReduceJob& job) {
   if (job.ranks < 1 || job.ranks > kMaxReduceInputs) {

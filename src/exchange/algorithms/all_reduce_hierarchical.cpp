@@ -52,12 +52,10 @@ class LaneMaker {
   [[nodiscard]] int counterpart(int distance) const { return rank_at(node_after(distance), place_); }
   [[nodiscard]] Chunk chunk_of(int rank) const { return partition_.chunk(rank, index_); }
 
-  [[nodiscard]] int round_of(int peer, Hop hop) const {
-    return hop == Hop::own ? 0 : hop == Hop::node ? 1 : tiers_.node_of(peer) != node_ ? 2 : 3;
-  }
+  // Only devices group messages into rounds (Instruction::round), and none of them runs this schedule.
   void send(Slot slot, int peer, Hop hop, const Chunk& chunk) {
     lane_.instructions.push_back(
-        {.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = hop, .round = round_of(peer, hop), .chunk = chunk});
+        {.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
   }
   Slot receive(int peer, Hop hop, const Chunk& chunk) {
     if (chunk.empty()) {
@@ -68,7 +66,6 @@ class LaneMaker {
                                   .slot = slot,
                                   .peer = peer,
                                   .hop = hop,
-                                  .round = round_of(peer, hop),
                                   .chunk = chunk});
     return slot;
   }

@@ -58,8 +58,7 @@ void DeviceTimeline::group(std::uint64_t sends, std::uint64_t receives, double i
 void DeviceTimeline::collective_inside(double bytes) {
   ++counts_.groups;
   enqueue(Kind::group, cluster_.host.group);
-  run(Queue::messages, Kind::group,
-      cluster_.nccl_inside.latency_seconds + bytes / cluster_.nccl_inside.bytes_per_second);
+  run(Queue::node, Kind::group, cluster_.nccl_inside.latency_seconds + bytes / cluster_.nccl_inside.bytes_per_second);
 }
 
 double DeviceTimeline::record(Queue queue) {

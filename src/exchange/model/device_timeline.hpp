@@ -60,7 +60,7 @@ struct DeviceCluster {
 
 class DeviceTimeline {
  public:
-  enum class Queue : std::uint8_t { host, compute, messages };
+  enum class Queue : std::uint8_t { host, compute, messages, node };
   enum class Kind : std::uint8_t { kernel, group, event };
   /// A piece of work in a queue, in seconds from the start. The host's spans are the times in which it enqueues.
   struct Span {
@@ -87,7 +87,7 @@ class DeviceTimeline {
   void kernel_of(double seconds);
   /// Messages that travel together; bytes are those that this card sends. Their latency is that of the longest way.
   void group(std::uint64_t sends, std::uint64_t receives, double inside_bytes, double between_bytes);
-  /// NCCL's reduce-scatter or all-gather inside a node, in which this card sends `bytes`.
+  /// NCCL's reduce-scatter or all-gather inside a node, in which this card sends `bytes`. It has a queue of its own.
   void collective_inside(double bytes);
   /// Records an event and returns when the queue's present work will have run.
   double record(Queue queue);
@@ -111,8 +111,8 @@ class DeviceTimeline {
   const DeviceCluster& cluster_;
   Counts counts_;
   std::vector<Span> spans_;
-  std::array<double, 3> ends_{};
-  std::array<double, 3> busy_{};
+  std::array<double, 4> ends_{};
+  std::array<double, 4> busy_{};
 };
 
 }  // namespace gradwire::exchange

@@ -98,7 +98,9 @@ class TimelineBackend final : public NullBackend {
   }
 
  private:
-  static Row row(Queue queue) noexcept { return queue == Queue::compute ? Row::compute : Row::messages; }
+  static Row row(Queue queue) noexcept {
+    return queue == Queue::compute ? Row::compute : queue == Queue::node ? Row::node : Row::messages;
+  }
 
   void open_header() { timeline_.kernel(0, 0); }
   // The executor of that time launched one header kernel for each encoder and each sum.
@@ -203,7 +205,7 @@ DeviceForecast forecast_of(const DeviceTimeline& timeline) {
   return {.counts = timeline.counts(),
           .host_seconds = timeline.busy_seconds(Row::host),
           .compute_seconds = timeline.busy_seconds(Row::compute),
-          .link_seconds = timeline.busy_seconds(Row::messages),
+          .link_seconds = timeline.busy_seconds(Row::messages) + timeline.busy_seconds(Row::node),
           .seconds = timeline.seconds(),
           .spans = timeline.spans()};
 }

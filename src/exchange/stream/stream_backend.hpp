@@ -1,4 +1,4 @@
-// The interface of a device for the stream executor: two queues with events between them, memory in their order, codecs
+// The interface of a device for the stream executor: queues with events between them, memory in their order, codecs
 // and messages. Everything is enqueued and nothing blocks, so that a whole collective can be captured into a graph. One
 // rank, one thread at a time. Implementations: CUDA with NCCL, and the tests' simulation on host memory.
 #pragma once
@@ -17,7 +17,8 @@ namespace gradwire::exchange {
 
 class StreamBackend {
  public:
-  enum class Queue : std::uint8_t { compute, communication };
+  /// What a library does inside a node has a queue of its own, since it uses other links than messages between nodes.
+  enum class Queue : std::uint8_t { compute, communication, node };
   /// A point in a queue; valid until kLiveEvents more have been recorded there.
   using Event = std::uint32_t;
   static constexpr Event kLiveEvents = 8;
@@ -30,8 +31,8 @@ class StreamBackend {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int world_size() const noexcept = 0;
 
-  // Memory follows the order of the compute queue; work of the communication queue that uses it waits for an event of
-  // the compute queue recorded after acquire(), and the compute queue for that work before release().
+  // Memory follows the order of the compute queue; work of another queue that uses it waits for an event of the compute
+  // queue recorded after acquire(), and the compute queue for that work before release().
   /// Device memory, 256-byte aligned, for work behind the current work of the compute queue. Error(out_of_memory) names
   /// the size and, during capture, says that the memory was not reserved.
   [[nodiscard]] virtual std::byte* acquire(std::size_t bytes) = 0;
@@ -106,6 +107,8 @@ class StreamBackend {
   virtual void receive(std::span<std::byte> bytes, int peer) = 0;
   /// Sums in place, in the library's own order: f32, f64, f16 and bf16. It needs a group of its own.
   virtual void all_reduce(void* values, DType dtype, std::uint64_t count) = 0;
+  // These two run on the node's queue, in groups like messages. Every rank enqueues them and the messages in the same
+  // order.
   /// Sums over the ranks of this rank's node, in the library's own order. The rank of place p gets elements
   /// [p * each, (p + 1) * each) of `from`, the one of the last place `rest` more. It needs a group of its own.
   /// Error(unsupported) unless StreamDevice::sums_in_nodes().

@@ -48,7 +48,9 @@ void StreamLane::trace(const Instruction& instruction) const {
 
 void StreamLane::compute(const Instruction& instruction) {
   trace(instruction);
-  executor_.computed_ = executor_.computed_ || feeds(instruction);
+  if (feeds(instruction)) {
+    executor_.computed();
+  }
   switch (instruction.opcode) {
     case Opcode::encode: encode(instruction); break;
     case Opcode::reduce:

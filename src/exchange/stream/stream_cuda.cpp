@@ -54,17 +54,23 @@ void CudaBackend::begin_range(const char* /*name*/) {}
 void CudaBackend::end_range() noexcept {}
 #endif
 
-// An Event is its number times two, plus the queue.
+void CudaBackend::open_node_queue() {
+  if (node_ == nullptr) {
+    node_ = std::make_unique<CudaStream>(high_priority_);
+  }
+}
+
+// An Event is its number times four, plus the queue.
 StreamBackend::Event CudaBackend::record(Queue queue) {
-  const std::size_t q = queue == Queue::compute ? 0 : 1;
+  const auto q = static_cast<std::size_t>(queue);
   const Event number = recorded_.at(q)++;
   events_.at(q).at(number % kEvents).record(stream(queue));
-  return number << 1U | static_cast<Event>(q);
+  return number << 2U | static_cast<Event>(q);
 }
 
 void CudaBackend::wait(Queue queue, Event event) {
-  const std::size_t q = event & 1U;
-  const Event number = event >> 1U;
+  const std::size_t q = event & 3U;
+  const Event number = event >> 2U;
   wait_for(stream(queue), events_.at(q).at(number % kEvents));
 }
 
@@ -152,11 +158,11 @@ void CudaBackend::all_reduce(void* values, DType dtype, std::uint64_t count) {
 }
 
 void CudaBackend::sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest) {
-  messages_.sum_in_node(from, to, dtype, each, rest, communication_.get());
+  messages_.sum_in_node(from, to, dtype, each, rest, stream(Queue::node));
 }
 
 void CudaBackend::gather_in_node(void* all, std::uint64_t bytes) {
-  messages_.gather_in_node(all, bytes, communication_.get());
+  messages_.gather_in_node(all, bytes, stream(Queue::node));
 }
 
 }  // namespace gradwire::exchange

@@ -1,6 +1,5 @@
-// The stream executor's backend over CUDA: the compute queue and the communication queue are two streams of our own,
-// ordered by events, memory comes from a pool in the order of the compute stream, codecs are our kernels, and messages
-// are NCCL's or MPI's.
+// The stream executor's backend over CUDA: its queues are streams of our own, ordered by events, memory comes from a
+// pool in the order of the compute stream, codecs are our kernels, and messages are NCCL's or MPI's.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -64,9 +64,16 @@ class CudaBackend final : public StreamBackend {
         messages_(messages),
         compute_(share.high_priority),
         communication_(share.high_priority),
+        high_priority_(share.high_priority),
         most_blocks_(share.most_blocks) {}
 
+  /// Makes the stream of Queue::node, which most jobs do not need: streams share a few connections to the device.
+  void open_node_queue();
+  [[nodiscard]] bool has_node_queue() const noexcept { return node_ != nullptr; }
   [[nodiscard]] cudaStream_t stream(Queue queue) const noexcept {
+    if (queue == Queue::node && node_ != nullptr) {
+      return node_->get();
+    }
     return queue == Queue::compute ? compute_.get() : communication_.get();
   }
 
@@ -118,13 +125,16 @@ class CudaBackend final : public StreamBackend {
   transport::DeviceMessages& messages_;
   CudaStream compute_;
   CudaStream communication_;
+  std::unique_ptr<CudaStream> node_;
+  bool high_priority_;
   std::uint32_t most_blocks_;
   // An event is recorded again only after the waits for it have been enqueued; a wait keeps the event's state of that
   // moment. The number is a power of two, so that places stay in order where event numbers wrap around.
   static constexpr Event kEvents = 16;
   static_assert(kEvents > kLiveEvents);
-  std::array<std::array<CudaEvent, kEvents>, 2> events_;
-  std::array<Event, 2> recorded_{};
+  static constexpr std::size_t kQueues = 3;
+  std::array<std::array<CudaEvent, kEvents>, kQueues> events_;
+  std::array<Event, kQueues> recorded_{};
 };
 
 }  // namespace gradwire::exchange

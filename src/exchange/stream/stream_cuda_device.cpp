@@ -81,6 +81,9 @@ CudaDevice::~CudaDevice() {
   } catch (const std::exception& error) {
     abort(Error(ErrorCode::aborted, error.what()));
     cudaStreamSynchronize(stream(StreamBackend::Queue::communication));
+    if (backend_->has_node_queue()) {
+      cudaStreamSynchronize(stream(StreamBackend::Queue::node));
+    }
     cudaStreamSynchronize(compute());
   }
 }
@@ -89,6 +92,7 @@ std::uint64_t CudaDevice::pinned_bytes() const noexcept { return pinned_->bytes(
 
 void CudaDevice::set_nodes(const Tiers& nodes) {
   const int rank = messages_->rank();
+  backend_->open_node_queue();
   communicate_with(kNodeScratchBytes, [&](std::span<std::byte> scratch, cudaStream_t stream) {
     messages_->join_node(nodes.node_of(rank), nodes.place_of(rank), scratch, stream);
   });
@@ -279,6 +283,9 @@ void CudaDevice::end_messages(std::chrono::milliseconds timeout) {
   using Queue = StreamBackend::Queue;
   messages_over_ = true;
   backend_->wait(Queue::compute, backend_->record(Queue::communication));
+  if (backend_->has_node_queue()) {
+    backend_->wait(Queue::compute, backend_->record(Queue::node));
+  }
   wait(mark(), timeout);
 }
 

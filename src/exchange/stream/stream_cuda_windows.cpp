@@ -5,6 +5,7 @@
 
 #include "exchange/stream/stream_cuda_device.hpp"
 #include "kernels/device/window_operations.hpp"
+#include "memory/cuda_nccl_windows.hpp"
 #include "memory/cuda_windows.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
@@ -49,7 +50,13 @@ std::string CudaDevice::open_windows(const memory::AllGather& all_gather, std::c
                                    .blocks = blocks,
                                    .slot_bytes = kWindowSlotBytes};
   std::string why;
-  auto windows = memory::CudaPeerWindows::open(device_, kernels::window_bytes(shape), rank, all_gather, why);
+  const std::uint64_t bytes = kernels::window_bytes(shape);
+  std::unique_ptr<memory::PeerWindows> windows = memory::CudaPeerWindows::open(device_, bytes, rank, all_gather, why);
+  if (void* communicator = messages_->nccl_communicator(); windows == nullptr && communicator != nullptr) {
+    std::string by_nccl;
+    windows = memory::NcclPeerWindows::open(communicator, bytes, rank, all_gather, by_nccl);
+    why += "; " + by_nccl;
+  }
   if (windows == nullptr) {
     return why;
   }

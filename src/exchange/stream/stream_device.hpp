@@ -31,16 +31,16 @@ class StreamDevice {
   virtual ~StreamDevice() = default;
 
   [[nodiscard]] virtual StreamBackend& backend() noexcept = 0;
-  /// The memory behind backend().acquire().
+  /// The arena from which backend().acquire() takes memory.
   [[nodiscard]] virtual memory::Arena& arena() noexcept = 0;
-  /// How bytes travel: "nccl", "mpi with staging".
+  /// Returns the way in which bytes travel, for messages: "nccl", "mpi with staging".
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::uint64_t pinned_bytes() const noexcept = 0;
 
   /// Whether the library of the messages can sum and gather inside nodes (StreamBackend::sum_in_node()).
   [[nodiscard]] virtual bool sums_in_nodes() const noexcept { return false; }
-  /// Prepares for that. Every rank calls it with the same nodes, all of one size, and it blocks until all have. Not
-  /// during capture.
+  /// Prepares the library for sums inside these nodes. Every rank calls it with the same nodes, which have equally many
+  /// ranks, and it blocks until all ranks have called it. It must not be called during capture.
   virtual void set_nodes(const Tiers& /*nodes*/) {}
 
   /// Makes the device current for this thread and returns the value with which leave() undoes that. All other calls

@@ -56,7 +56,10 @@ void check(const StreamTask& task, int world) {
 ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked) noexcept {
   const std::uint64_t share = kLaneBytes / static_cast<std::uint64_t>(std::max(1, world_size));
   const std::uint64_t most = kernels::kMostSumBytes / 2 / static_cast<std::uint64_t>(std::max(1, world_size));
-  return ChunkSize::as_asked(std::min(most, asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes))));
+  ChunkSize chunks =
+      ChunkSize::as_asked(std::min(most, asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes))));
+  chunks.asked = asked.has_value();
+  return chunks;
 }
 
 StreamExecutor::StreamExecutor(StreamBackend& backend, StreamExecutorOptions options)
@@ -177,7 +180,7 @@ void StreamExecutor::drain() {
   while (!lanes_.empty()) {
     turn({});
   }
-  catch_up();
+  catch_up({messages_[kMessages].groups, messages_[kNode].groups});
 }
 
 void StreamExecution::count_sent(std::uint64_t bytes, std::uint64_t elements, int rank, int peer) {
@@ -216,22 +219,38 @@ std::shared_ptr<const StreamExecution> StreamExecutor::run(Schedule schedule, St
 
 // Runs one round of every lane in flight. The compute queue gets, while the last group of messages travels, the work
 // that `fresh` needs for the next group; then the work that the lanes in flight need for it; and, behind the group,
-// work that no message waits for.
+// work that no message waits for. Lanes with sums inside a node have a group each: what a lane sends next waits for
+// messages, and what the lane behind it sends first, for a sum, which often ends later.
 void StreamExecutor::turn(std::vector<std::unique_ptr<StreamLane>> fresh) {
+  Groups rest{};
+  for (const Parked& parked : parked_) {
+    raise(rest, parked.last);
+  }
   for (const auto& lane : fresh) {
     lane->feed();
   }
   launch_joints();
-  if (!parked_.empty() ||
-      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->computes(); })) {
-    catch_up();
+  for (auto& lane : fresh) {
+    if (lane->sums_in_node()) {
+      lane->open_receives();
+      use_library(*lane);
+    }
+    lanes_.push_back(std::move(lane));
   }
+  std::vector<StreamLane*> together;
   for (const auto& lane : lanes_) {
-    lane->feed();
+    StreamLane* const alone = lane.get();
+    if (lane->in_nodes()) {
+      exchange({&alone, 1});
+    } else {
+      together.push_back(alone);
+    }
   }
-  launch_joints();
-  std::move(fresh.begin(), fresh.end(), std::back_inserter(lanes_));
-  communicate();
+  exchange(together);
+  for (const auto& lane : lanes_) {
+    raise(rest, lane->rest_reads());
+  }
+  catch_up(rest);
   for (auto lane = lanes_.begin(); lane != lanes_.end();) {
     if ((*lane)->finish_round()) {
       ++lane;
@@ -253,62 +272,101 @@ void StreamExecutor::launch_joints() {
   }
 }
 
-// Makes the compute queue wait for the last group. After that no message uses the parked memory.
-void StreamExecutor::catch_up() {
-  if (waited_ == groups_) {
-    return;
+// Enqueues what the lanes send and receive in this round, behind what they compute for that.
+void StreamExecutor::exchange(std::span<StreamLane* const> lanes) {
+  Groups needed{};
+  for (const StreamLane* lane : lanes) {
+    raise(needed, lane->feed_reads());
   }
-  backend_.wait(Queue::compute, backend_.record(Queue::communication));
-  trace({.kind = StreamTrace::Kind::wait});
-  waited_ = groups_;
-  for (std::byte* memory : parked_) {
-    backend_.release(memory);
+  catch_up(needed);
+  for (StreamLane* lane : lanes) {
+    lane->feed();
   }
-  parked_.clear();
-}
-
-void StreamExecutor::communicate() {
-  const bool messages =
-      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->communicates(); });
-  const bool library = std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->uses_library(); });
-  if (!messages && !library) {
-    return;
-  }
-  for (const auto& lane : lanes_) {
+  launch_joints();
+  for (StreamLane* lane : lanes) {
     lane->open_receives();
   }
-  if (std::exchange(computed_, false)) {
-    backend_.wait(Queue::communication, backend_.record(Queue::compute));
-  }
-  ++groups_;
-  if (messages) {
-    group([this] {
-      for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane) {
-        (*lane)->communicate(groups_);
-        if ((*lane)->joint() != nullptr &&
-            (std::next(lane) == lanes_.end() || (*std::next(lane))->joint() != (*lane)->joint())) {
-          (*lane)->joint()->communicate();
+  if (std::any_of(lanes.begin(), lanes.end(), [](const StreamLane* lane) { return lane->communicates(); })) {
+    follow_compute(kMessages);
+    group(kMessages, [&](std::uint64_t number) {
+      for (std::size_t i = 0; i < lanes.size(); ++i) {
+        lanes[i]->communicate(number);
+        Joint* const joint = lanes[i]->joint();
+        if (joint != nullptr && (i + 1 == lanes.size() || lanes[i + 1]->joint() != joint)) {
+          joint->communicate();
         }
       }
     });
   }
-  for (const auto& lane : lanes_) {
+  for (StreamLane* lane : lanes) {
     if (lane->uses_library()) {
-      group([&] { lane->use_library(groups_); });
+      use_library(*lane);
     }
   }
 }
 
+// A gather inside the node sends what messages brought, and needs nothing else from the compute queue.
+void StreamExecutor::use_library(StreamLane& lane) {
+  const std::size_t queue = lane.in_nodes() ? kNode : kMessages;
+  if (!lane.gathers()) {
+    follow_compute(queue);
+  } else if (const std::uint64_t brought = lane.brought(); brought > known_in_node_) {
+    const Mark& mark = mark_behind(kMessages, brought);
+    backend_.wait(Queue::node, mark.event);
+    known_in_node_ = mark.group;
+  }
+  group(queue, [&](std::uint64_t number) { lane.use_library(number); });
+}
+
+const StreamExecutor::Mark& StreamExecutor::mark_behind(std::size_t queue, std::uint64_t group) {
+  const std::deque<Mark>& marks = messages_[queue].marks;
+  return *std::find_if(marks.begin(), marks.end(), [&](const Mark& mark) { return mark.group >= group; });
+}
+
+void StreamExecutor::catch_up(const Groups& needed) {
+  for (const std::size_t queue : {kNode, kMessages}) {  // the node's queue may have waited for messages
+    if (needed[queue] <= messages_[queue].waited) {
+      continue;
+    }
+    const Mark& mark = mark_behind(queue, needed[queue]);
+    backend_.wait(Queue::compute, mark.event);
+    trace({.kind = StreamTrace::Kind::wait});
+    messages_[queue].waited = mark.group;
+    if (queue == kNode) {
+      messages_[kMessages].waited = std::max(messages_[kMessages].waited, mark.known);
+    }
+  }
+  for (const Parked& parked : std::exchange(parked_, {})) {
+    if (waited_for(parked.last)) {
+      backend_.release(parked.memory);
+    } else {
+      parked_.push_back(parked);
+    }
+  }
+}
+
+void StreamExecutor::follow_compute(std::size_t queue) {
+  if (std::exchange(messages_[queue].behind, false)) {
+    backend_.wait(kQueues[queue], backend_.record(Queue::compute));
+  }
+}
+
+// Calls body(number) inside a group of the queue, with its number there.
 template <class Body>
-void StreamExecutor::group(Body&& body) {
+void StreamExecutor::group(std::size_t queue, Body&& body) {
+  MessageQueue& messages = messages_[queue];
   const NamedRange range(backend_, "messages");
   trace({.kind = StreamTrace::Kind::group_begin});
   backend_.begin_group();
   in_group_ = true;
-  std::forward<Body>(body)();
+  std::forward<Body>(body)(++messages.groups);
   in_group_ = false;
   backend_.end_group();
   trace({.kind = StreamTrace::Kind::group_end});
+  messages.marks.push_back({messages.groups, known_in_node_, backend_.record(kQueues[queue])});
+  if (messages.marks.size() > StreamBackend::kLiveEvents) {
+    messages.marks.pop_front();
+  }
 }
 
 void StreamExecutor::trace(const StreamTrace& event) const {

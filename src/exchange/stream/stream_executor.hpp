@@ -5,14 +5,19 @@
 //
 //   compute          encode 0 | encode 1 | reduce 0 | encode 2 | reduce 1, decode 0 | ...
 //   communication               first 0             | first 1 + second 0            | first 2 + second 1 | ...
+//
+// A library's sums and gathers inside a node have a queue of their own: the sum of lane i+1 runs beside the messages of
+// lane i, which use other links.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -165,28 +170,64 @@ class StreamExecutor {
   friend class StreamLane;
   using Queue = StreamBackend::Queue;
 
+  using Event = StreamBackend::Event;
+  /// For each queue of messages, the number of a group.
+  using Groups = std::array<std::uint64_t, 2>;
+  static constexpr std::size_t kMessages = 0;  // Queue::communication
+  static constexpr std::size_t kNode = 1;      // Queue::node
+  static constexpr std::array<Queue, 2> kQueues{Queue::communication, Queue::node};
+  /// A place behind a group of a queue.
+  struct Mark {
+    std::uint64_t group;
+    std::uint64_t known;  // of the node's queue: the number of groups of messages for which it has waited
+    Event event;
+  };
+  struct MessageQueue {
+    std::uint64_t groups = 0;  // number of groups enqueued so far
+    std::uint64_t waited = 0;  // number of groups for which the compute queue has waited
+    bool behind = true;        // the compute queue got work for it, for which it has not waited
+    std::deque<Mark> marks;    // of its last groups, oldest first
+  };
+  struct Parked {
+    std::byte* memory;
+    Groups last;  // the last groups that use it
+  };
+
   [[nodiscard]] std::shared_ptr<StreamExecution> open(Schedule schedule, StreamTask task);
   void turn(std::vector<std::unique_ptr<StreamLane>> fresh);
   void launch_joints();
   void start_in_windows(StreamExecution& execution);
   void drain();
-  void catch_up();
-  void communicate();
+  void exchange(std::span<StreamLane* const> lanes);
+  void use_library(StreamLane& lane);
+  [[nodiscard]] const Mark& mark_behind(std::size_t queue, std::uint64_t group);
+  // Makes the compute queue wait for these groups, and releases parked memory that no group uses any more.
+  void catch_up(const Groups& needed);
+  // Makes a queue of messages wait for the present work of the compute queue, if it may need that.
+  void follow_compute(std::size_t queue);
+  // Says that the compute queue got work that messages need.
+  void computed() noexcept { messages_[kMessages].behind = messages_[kNode].behind = true; }
+  static void raise(Groups& last, const Groups& groups) noexcept {
+    for (std::size_t queue = 0; queue < last.size(); ++queue) {
+      last[queue] = groups[queue] > last[queue] ? groups[queue] : last[queue];
+    }
+  }
+  [[nodiscard]] bool waited_for(const Groups& last) const noexcept {
+    return last[kMessages] <= messages_[kMessages].waited && last[kNode] <= messages_[kNode].waited;
+  }
   void trace(const StreamTrace& event) const;
   template <class Body>
   void guarded(Body&& body);
   template <class Body>
-  void group(Body&& body);
+  void group(std::size_t queue, Body&& body);
 
   StreamBackend& backend_;
   StreamExecutorOptions options_;
   std::deque<std::unique_ptr<StreamLane>> lanes_;  // oldest first
   std::vector<std::shared_ptr<Joint>> joints_;     // of lanes in flight
-  std::vector<std::byte*> parked_;                 // memory to release once the compute queue has waited for groups
-  std::uint64_t groups_ = 0;                       // number of groups enqueued so far
-  std::uint64_t waited_ = 0;                       // number of groups for which the compute queue has waited
-  // The compute queue got work that messages need, and for which the communication queue has not waited.
-  bool computed_ = true;
+  std::vector<Parked> parked_;                     // memory to release once the compute queue has waited for groups
+  std::array<MessageQueue, 2> messages_;
+  std::uint64_t known_in_node_ = 0;  // number of groups of messages for which the node's queue has waited
   bool in_group_ = false;
   std::uint32_t next_sequence_ = 0;
   std::optional<Error> failure_;

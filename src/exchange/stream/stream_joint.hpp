@@ -2,6 +2,7 @@
 // ranks one message. Frames of a hop lie in one block, with those that one rank sends to another beside each other.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,8 +16,9 @@ namespace gradwire::exchange {
 struct FrameBlock {
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
-  std::uint32_t slots = 0;       // number of its slots that are still needed
-  std::uint64_t last_group = 0;  // the last group that sends or receives one of them
+  std::uint32_t slots = 0;  // number of its slots that are still needed
+  std::array<std::uint64_t, 2>
+      last_groups{};  // by queue of messages, the last group that sends or receives one of them
 };
 
 class Joint {

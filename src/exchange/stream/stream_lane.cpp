@@ -95,7 +95,24 @@ bool StreamLane::has(bool (*wanted)(const Instruction&) noexcept) const noexcept
   return false;
 }
 
+StreamLane::Groups StreamLane::reads(bool (*wanted)(const Instruction&) noexcept) const noexcept {
+  Groups last{};
+  for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
+    if (rounds_[i] == round_ && wanted(lane_.instructions[i])) {
+      for_each_slot(lane_.instructions[i], [&](Slot slot) { StreamExecutor::raise(last, slots_[slot].last_groups); });
+    }
+  }
+  return last;
+}
+
+std::uint64_t StreamLane::brought() const noexcept {
+  return reads(&StreamLane::is<Opcode::node_gather>)[StreamExecutor::kMessages];
+}
+
 void StreamLane::feed() {
+  if (std::exchange(fed_, true)) {
+    return;
+  }
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     if (rounds_[i] == round_ && feeds(lane_.instructions[i])) {
       run(i);
@@ -106,18 +123,20 @@ void StreamLane::feed() {
 bool StreamLane::finish_round() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     const Instruction& instruction = lane_.instructions[i];
-    if (rounds_[i] == round_ && !feeds(instruction) && is_computed(instruction)) {
+    if (rounds_[i] == round_ && is_rest(instruction)) {
       run(i);
     }
   }
+  fed_ = used_library_ = false;
   return ++round_ <= last_round_;
 }
 
 void StreamLane::open_receives() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
-    const Opcode opcode = lane_.instructions[i].opcode;
-    if (rounds_[i] == round_ && (opcode == Opcode::receive || opcode == Opcode::node_sum)) {
-      open_slot(lane_.instructions[i]);
+    const Instruction& instruction = lane_.instructions[i];
+    const bool receives = instruction.opcode == Opcode::receive || instruction.opcode == Opcode::node_sum;
+    if (rounds_[i] == round_ && receives && slots_[instruction.slot].memory == nullptr) {
+      open_slot(instruction);
     }
   }
 }
@@ -133,7 +152,7 @@ void StreamLane::communicate(std::uint64_t group) {
       }
       SlotState& slot = slots_[instruction.slot];
       trace(instruction);
-      slot.last_group = group;
+      slot.last_groups[StreamExecutor::kMessages] = group;
       if (joint_ != nullptr) {
         joint_->add_message(instruction.opcode == Opcode::send, instruction.peer, slot.memory, slot.bytes);
       } else if (instruction.opcode == Opcode::receive) {
@@ -155,6 +174,7 @@ void StreamLane::count_sent(std::uint64_t bytes, std::uint64_t elements, int pee
 }
 
 void StreamLane::use_library(std::uint64_t group) {
+  used_library_ = true;
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     const Instruction& instruction = lane_.instructions[i];
     if (rounds_[i] != round_ || !is_librarys(instruction)) {
@@ -166,7 +186,7 @@ void StreamLane::use_library(std::uint64_t group) {
       continue;
     }
     SlotState& slot = slots_[instruction.slot];
-    slot.last_group = group;
+    slot.last_groups[StreamExecutor::kMessages] = group;
     trace(instruction);
     backend_.all_reduce(slot.memory, task_.call.codecs.first.dtype(), task_.count);
     const auto world = static_cast<std::uint64_t>(backend_.world_size());
@@ -179,7 +199,7 @@ void StreamLane::use_library(std::uint64_t group) {
 
 std::byte* StreamLane::open_slot(const Instruction& instruction) {
   SlotState& slot = slots_[instruction.slot];
-  executor_.computed_ = true;  // the communication queue must not use the memory before it is acquired
+  executor_.computed();  // messages must not use the memory before it is acquired
   slot.bytes = slot_bytes(instruction);
   if (slot.block == kNone) {
     slot.memory = backend_.acquire(slot.bytes);
@@ -212,20 +232,20 @@ void StreamLane::used(Slot index) {
     return;
   }
   std::byte* memory = std::exchange(slot.memory, nullptr);
-  std::uint64_t last_group = slot.last_group;
+  Groups last = slot.last_groups;
   if (slot.block != kNone) {
     Block& block = block_of(slot);
-    block.last_group = std::max(block.last_group, slot.last_group);
+    StreamExecutor::raise(block.last_groups, last);
     if (--block.slots > 0) {
       return;
     }
     memory = std::exchange(block.data, nullptr);
-    last_group = block.last_group;
+    last = block.last_groups;
   }
-  if (last_group > executor_.waited_) {
-    executor_.parked_.push_back(memory);
-  } else {
+  if (executor_.waited_for(last)) {
     free(memory);
+  } else {
+    executor_.parked_.push_back({memory, last});
   }
 }
 

@@ -65,32 +65,43 @@ class StreamLane {
 
   [[nodiscard]] StreamExecution& execution() const noexcept { return *execution_; }
   [[nodiscard]] Joint* joint() const noexcept { return joint_.get(); }
-  /// Enqueues the computation of this round whose results this round's communication sends.
+  /// Enqueues the part of this round's computation whose results the messages of this round send. A second call in the
+  /// same round does nothing.
   void feed();
   /// Acquires memory for the frames that this round receives.
   void open_receives();
   [[nodiscard]] bool communicates() const noexcept { return has(&StreamLane::is_message); }
   /// Enqueues this round's sends and receives inside a group; `group` is its number.
   void communicate(std::uint64_t group);
-  /// Whether the library itself sums or gathers in this round.
-  [[nodiscard]] bool uses_library() const noexcept { return has(&StreamLane::is_librarys); }
-  /// Enqueues that, inside a group of its own.
+  /// Whether a library sums inside nodes in this lane.
+  [[nodiscard]] bool in_nodes() const noexcept { return lane_.node.has_value(); }
+  /// Whether the library itself shall still sum or gather in this round; inside a node, which of both.
+  [[nodiscard]] bool uses_library() const noexcept { return !used_library_ && has(&StreamLane::is_librarys); }
+  [[nodiscard]] bool sums_in_node() const noexcept { return has(&StreamLane::is<Opcode::node_sum>); }
+  [[nodiscard]] bool gathers() const noexcept { return has(&StreamLane::is<Opcode::node_gather>); }
+  /// Enqueues that, inside a group of its own, with its number in its queue.
   void use_library(std::uint64_t group);
-  /// Whether this round computes.
-  [[nodiscard]] bool computes() const noexcept { return has(&StreamLane::is_computed); }
+  /// The last group of messages that this round's gather needs.
+  [[nodiscard]] std::uint64_t brought() const noexcept;
+  /// For each queue of messages, the last group that feed() still needs, and that finish_round() needs.
+  [[nodiscard]] StreamExecutor::Groups feed_reads() const noexcept {
+    return fed_ ? StreamExecutor::Groups{} : reads(&StreamLane::feeds);
+  }
+  [[nodiscard]] StreamExecutor::Groups rest_reads() const noexcept { return reads(&StreamLane::is_rest); }
   /// Enqueues the rest of this round's computation and goes on to the next round; returns whether there is one.
   bool finish_round();
 
  private:
+  using Groups = StreamExecutor::Groups;
   static constexpr std::size_t kNone = ~std::size_t{0};
   struct SlotState {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
-    std::uint32_t uses = 0;        // number of instructions that still need it
-    std::uint64_t last_group = 0;  // the last group that sends or receives it
-    bool borrowed = false;         // it is the caller's output, not acquired memory
-    std::size_t block = kNone;     // the block that it lies in
-    std::uint64_t offset = 0;      // in that block
+    std::uint32_t uses = 0;     // number of instructions that still need it
+    Groups last_groups{};       // by queue, the last group that sends or receives it
+    bool borrowed = false;      // it is the caller's output, not acquired memory
+    std::size_t block = kNone;  // the block that it lies in
+    std::uint64_t offset = 0;   // in that block
   };
   using Block = FrameBlock;
   // The frames that one job makes or reads. Several lie in one block with a fixed pitch. One encoding or decoding of
@@ -129,6 +140,10 @@ class StreamLane {
     std::byte* scratch = nullptr;
   };
 
+  template <Opcode kOpcode>
+  static bool is(const Instruction& instruction) noexcept {
+    return instruction.opcode == kOpcode;
+  }
   static bool is_message(const Instruction& instruction) noexcept {
     return instruction.opcode == Opcode::send || instruction.opcode == Opcode::receive;
   }
@@ -140,14 +155,19 @@ class StreamLane {
     return !is_message(instruction) && !is_librarys(instruction);
   }
   static bool feeds(const Instruction& instruction) noexcept;
+  static bool is_rest(const Instruction& instruction) noexcept {
+    return is_computed(instruction) && !feeds(instruction);
+  }
   [[nodiscard]] bool has(bool (*wanted)(const Instruction&) noexcept) const noexcept;
+  [[nodiscard]] Groups reads(bool (*wanted)(const Instruction&) noexcept) const noexcept;
   void place_instructions();
   // Finds the series of the lane, in stream_series.cpp.
   void find_series();
   [[nodiscard]] std::optional<Series> series_of(Opcode opcode, std::vector<std::size_t> instructions) const;
   // Lays the slots into a new block, in order.
   void lay_out(const std::vector<Slot>& slots, std::uint64_t pitch);
-  // Lays out the frames of a series, unless they lie in another way already.
+  // Gives the frames of a series their places in one block, and returns whether they lie there: false where another
+  // series has laid them out in another way.
   [[nodiscard]] bool give_memory(const Series& series);
   void find_inputs();
   [[nodiscard]] SumInputs inputs_of(const Instruction& sum) const;
@@ -252,6 +272,8 @@ class StreamLane {
   DType summed_as_ = DType::f32;        // the dtype of the node's sum in memory
   int round_ = 0;
   int last_round_ = 0;  // the last round of computation
+  bool fed_ = false;    // in this round
+  bool used_library_ = false;
 };
 
 }  // namespace gradwire::exchange

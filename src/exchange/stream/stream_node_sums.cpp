@@ -26,7 +26,7 @@ void StreamLane::sum_in_node(const Instruction& instruction, std::uint64_t group
   const NodePart& node = *lane_.node;
   SlotState& input = slots_[instruction.inputs[0]];
   SlotState& sum = slots_[instruction.slot];
-  input.last_group = sum.last_group = group;
+  input.last_groups[StreamExecutor::kNode] = sum.last_groups[StreamExecutor::kNode] = group;
   summed_as_ = sum_dtype();
   trace(instruction);
   backend_.sum_in_node(input.memory, sum.memory, summed_as_, node.each, node.rest);
@@ -76,7 +76,7 @@ void StreamLane::gather_in_node(const Instruction& instruction, std::uint64_t gr
   const Block& results = blocks_[number];
   for (const Slot slot : instruction.inputs) {
     slots_[slot].memory = results.data + slots_[slot].offset;
-    slots_[slot].last_group = group;
+    slots_[slot].last_groups[StreamExecutor::kNode] = group;
   }
   trace(instruction);
   const std::uint64_t bytes = results.bytes / node.ranks;

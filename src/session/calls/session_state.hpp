@@ -89,9 +89,9 @@ class Checkpoints;
 struct session::Access {
   using State = Session::State;
   [[nodiscard]] static Session make(std::unique_ptr<State> state) { return Session(std::move(state)); }
-  /// As Session::load(directory), from states that somebody else has read: this rank's own, of a world of the same
-  /// size, or those of all ranks of a world of another size, by rank. For sessions without tables. `source` is for
-  /// messages.
+  /// Does what Session::load(directory) does, with states that the caller has read already: this rank's own one, if the
+  /// world had the same size, or those of all its ranks, in their order. The session must have no tables. `source` names
+  /// the states in messages.
   static void load(Session& session, const std::vector<session::SavedState>& states, const std::string& source);
 };
 

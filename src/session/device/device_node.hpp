@@ -1,4 +1,5 @@
-// What a device has to do with the other ranks beside its messages: it joins the nodes of a plan, and opens windows.
+// Prepares a device together with those of the other ranks: it joins the nodes of a plan, and opens windows. Neither
+// belongs to a step, and both block.
 #pragma once
 
 #include <chrono>
@@ -28,7 +29,7 @@ class DeviceNode {
   exchange::StreamDevice& device_;
   std::unique_ptr<exchange::Peers> peers_;
   std::chrono::milliseconds timeout_;
-  std::string nodes_ = {};  // those that the device has joined, as Tiers::text()
+  std::string nodes_ = {};  // the nodes that the device has joined, as Tiers::text()
   bool tried_ = false;
 };
 

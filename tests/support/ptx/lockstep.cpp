@@ -41,7 +41,9 @@ void send_to(Warp& warp, std::uint32_t lanes, std::uint32_t pc) {
 // Returns whether the instruction could run: all lanes that it names are here.
 bool Machine::sync_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) const {
   const std::uint32_t lane = first_of(lanes);
-  const auto named = static_cast<std::uint32_t>(warp.in(instruction.operand[instruction.operands - 1U])[lane]);
+  const bool all = instruction.operation->name.compare(0, 4, "mma.") == 0;
+  const std::uint32_t named =
+      all ? kAllLanes : static_cast<std::uint32_t>(warp.in(instruction.operand[instruction.operands - 1U])[lane]);
   const std::uint32_t members = named & warp.launched;
   if ((lanes & ~named) != 0) {
     fail(warp, instruction, lane, "a lane runs an instruction that does not name it");

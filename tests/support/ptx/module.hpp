@@ -56,7 +56,7 @@ inline constexpr std::uint32_t kNone = 0xFFFFFFFFU;
 
 struct Instruction {
   const Operation* operation = nullptr;
-  std::uint32_t operand[10] = {};  // slots of values, numbers of predicates; destinations come first
+  std::uint32_t operand[14] = {};  // slots of values, numbers of predicates; destinations come first
   std::uint8_t operands = 0;
   std::uint8_t destinations = 0;
   std::uint32_t value_operands = 0;  // a bit for each operand that is a value's slot

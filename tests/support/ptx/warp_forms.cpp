@@ -2,7 +2,9 @@
 // when all lanes that they name are there.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
+#include "kernels/numeric.hpp"
 #include "tests/support/ptx/forms.hpp"
 #include "tests/support/ptx/machine.hpp"
 
@@ -80,6 +82,33 @@ void reduce(Warp& warp, const Instruction& i, std::uint32_t lanes) {
 
 void active_lanes(Warp& warp, const Instruction& i, std::uint32_t lanes) { put_same(warp, i, lanes, lanes); }
 
+// A product of matrices of halves, 16 x 16 by 16 x 8, and floats that are added, as PTX lays them into registers. The
+// instruction adds in an order of its own, so sums must be exact: integers below 2^24.
+void multiply_halves(Warp& warp, const Instruction& i, std::uint32_t lanes) {
+  const auto half = [&](int operand, std::uint32_t lane, std::uint32_t k) {
+    return kernels::from_f16(static_cast<std::uint16_t>(warp.in(i.operand[operand])[lane] >> (16 * (k % 2))));
+  };
+  std::uint64_t result[4][32] = {};
+  for (std::uint32_t l = 0; l < 32; ++l) {
+    for (std::uint32_t v = 0; v < 4; ++v) {
+      const std::uint32_t row = l / 4 + 8 * (v / 2);
+      const std::uint32_t column = 2 * (l % 4) + v % 2;
+      auto sum = std::bit_cast<float>(static_cast<std::uint32_t>(warp.in(i.operand[10 + v])[l]));
+      for (std::uint32_t k = 0; k < 16; ++k) {
+        sum += half(static_cast<int>(4 + row / 8 + 2 * (k / 8)), 4 * (row % 8) + k % 8 / 2, k) *
+               half(static_cast<int>(8 + k / 8), 4 * column + k % 8 / 2, k);
+        if (sum != std::trunc(sum) || std::abs(sum) >= 1 << 24) {
+          Machine::current->fail(warp, i, l, "a sum of products that may round");
+        }
+      }
+      result[v][l] = std::bit_cast<std::uint32_t>(sum);
+    }
+  }
+  for (int v = 0; v < 4; ++v) {
+    warp.put(i.operand[v], lanes, result[v]);
+  }
+}
+
 void nothing(Warp&, const Instruction&, std::uint32_t) {}
 
 template <class T>
@@ -118,6 +147,7 @@ void add_flow(Table& table) {
   put("vote.sync.any.pred", "=p,p,r", vote<'y'>, Flow::warp_sync);
   put("vote.sync.uni.pred", "=p,p,r", vote<'u'>, Flow::warp_sync);
   put("activemask.b32", "=r", active_lanes, Flow::plain);
+  put("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "=v4,v4,v2,v4", multiply_halves, Flow::warp_sync);
   put("bar.warp.sync", "r", order_lanes, Flow::warp_sync);
   reductions<std::int32_t>(table, "s32");
   reductions<std::uint32_t>(table, "u32");
