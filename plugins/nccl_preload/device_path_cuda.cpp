@@ -13,20 +13,34 @@
 namespace gradwire::nccl_preload {
 namespace {
 
+// NCCL asks for memory that it needs at once, and for more with the first messages.
+constexpr std::size_t kFreeForChild = std::size_t{256} << 20;
+
 exchange::CudaShare share() { return session::share_of(state().configuration.planner.policy().device); }
 
 class CudaLink final : public drop_in::DeviceLink {
  public:
   CudaLink(std::unique_ptr<CallerMessages> messages, int device)
-      : port_(*messages, device), device_(std::move(messages), device, nullptr, share()) {}
+      : messages_(*messages), port_(*messages, device), device_(std::move(messages), device, nullptr, share()) {
+    messages_.child().set_memory_check([] {
+      std::size_t available = 0;
+      std::size_t all = 0;
+      return cudaMemGetInfo(&available, &all) == cudaSuccess && available >= kFreeForChild;
+    });
+  }
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* stream) override { device_.set_caller(static_cast<cudaStream_t>(stream)); }
+  void gather(std::byte* all, std::size_t each) override {
+    messages_.gather(all, each, device_.stream(exchange::StreamBackend::Queue::communication));
+  }
+  [[nodiscard]] drop_in::OwnCommunicator* own_communicator() noexcept override { return &messages_.child(); }
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
 
  private:
-  CudaExchange port_;  // it uses the messages only while calls are made
+  CallerMessages& messages_;  // the device's
+  CudaExchange port_;         // it uses the messages only while calls are made
   EventClock clock_;
   exchange::CudaDevice device_;
 };
@@ -36,8 +50,9 @@ class CudaLink final : public drop_in::DeviceLink {
 bool has_device_path() noexcept { return true; }
 
 std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
-                                               std::shared_ptr<const std::atomic<bool>> ended) {
-  auto messages = std::make_unique<CallerMessages>(comm, rank, size, std::move(ended));
+                                               std::shared_ptr<const std::atomic<bool>> ended,
+                                               std::shared_ptr<ChildCommunicator> child) {
+  auto messages = std::make_unique<CallerMessages>(comm, rank, size, std::move(ended), std::move(child));
   const int device = messages->device();
   return std::make_unique<CudaLink>(std::move(messages), device);
 }

@@ -10,6 +10,7 @@
 
 #include "drop_in/device_calls.hpp"
 #include "drop_in/ledger.hpp"
+#include "plugins/nccl_preload/known_communicators.hpp"
 #include "plugins/nccl_preload/timing.hpp"
 
 namespace gradwire::nccl_preload {
@@ -23,8 +24,7 @@ struct Entry {
 /// A communicator that NCCL writes at the end of the group.
 struct Newborn {
   ncclComm_t* where = nullptr;
-  bool blocking = true;
-  std::string name = {};
+  KnownCommunicator made = {};
 };
 
 /// An operation of ncclRedOpCreatePreMulSum that the job destroyed in the group, behind calls that use it.

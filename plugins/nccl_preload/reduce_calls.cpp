@@ -31,13 +31,15 @@ class Library final : public drop_in::DeviceLibrary {
 
 /// The communicator's reducer, made by its first reduction. If the device refuses, returns null and says so once; the
 /// reduction must then fail, since other ranks may compress it.
-std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, CommunicatorState known, const std::string& name) {
+std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, const KnownCommunicator& communicator) {
+  CommunicatorState known = *communicator.state;
   if (!known.reducer && !known.refused) {
     try {
       known.ended = std::make_shared<std::atomic<bool>>(false);
-      known.reducer = std::make_shared<drop_in::DeviceReducer>(state().configuration, state().ledger,
-                                                               make_link(comm, known.rank, known.size, known.ended),
-                                                               state().process, name);
+      known.child = std::make_shared<ChildCommunicator>(comm, known.rank, known.size, communicator.shares);
+      known.reducer = std::make_shared<drop_in::DeviceReducer>(
+          state().configuration, state().ledger, make_link(comm, known.rank, known.size, known.ended, known.child),
+          state().process, communicator.name);
     } catch (...) {
       known.refused = true;
       Library().say(std::string(current_error().what()) +
@@ -117,7 +119,7 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
     return std::nullopt;
   }
   const CaptureTruce truce;
-  const auto reducer = reducer_of(request.comm, *described.comm->state, described.comm->name);
+  const auto reducer = reducer_of(request.comm, *described.comm);
   if (!reducer || !reducer->failure().empty()) {
     return ncclSystemError;
   }

@@ -247,7 +247,7 @@ void ended_in_a_group() {  // the group's calls keep the reducer
 }
 
 void failed_send() {
-  ncclComm_t comm = init();
+  ncclComm_t comm = agreed();
   show("made");
   fake_nccl_refuse_send();
   std::printf("%d ", reduce(comm));
@@ -325,6 +325,104 @@ void scatters() {
   scatter(ncclFloat32, scaled);
   ncclRedOpDestroy(scaled, comm);
   show("factor of the device");
+}
+
+cudaStream_t stream(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
+
+// As FSDP's backward pass: the gradients of one layer on a stream, and the parameters of the next one on another.
+void prefetch(bool refuse) {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  if (refuse) {
+    fake_nccl_refuse_split();
+  }
+  for (const char* when : {"first", "second"}) {
+    ncclBroadcast(buffer, buffer, kLarge, ncclFloat32, 0, comm, stream(1));
+    std::printf("%d ", ncclReduceScatter(buffer, buffer, kLarge, ncclFloat32, ncclSum, comm, stream(1)));
+    ncclAllGather(buffer, buffer, kLarge, ncclFloat32, comm, stream(2));
+    std::printf("behind: sends %d ", fake_nccl_behind("ncclSend", "ncclBroadcast"));
+    std::printf("all-gather %d ", fake_nccl_behind("ncclAllGather", "ncclSend"));
+    ncclReduce(buffer, buffer, 1, ncclFloat32, ncclSum, 0, comm, stream(1));
+    std::printf("reduce %d\n", fake_nccl_behind("ncclReduce", "ncclSend"));
+    show(when);
+  }
+}
+
+// Ends communicators whose messages have one of their own.
+void end_pairs() {
+  const auto used = [](const char* what) {
+    ncclComm_t comm = agreed();
+    reduce(comm);
+    show("used");
+    std::printf("alive with %s: %d\n", what, fake_nccl_alive());
+    return comm;
+  };
+  ncclCommAbort(used("abort"));
+  show("aborted");
+  ncclComm_t comm = used("destroy");
+  ncclCommDestroy(comm);
+  show("destroyed");
+  comm = used("finalize");
+  ncclCommFinalize(comm);
+  show("finalized");
+  ncclCommDestroy(comm);
+  comm = used("revoke");
+  ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+  std::printf("%d ", reduce(comm));
+  show("revoked");
+  ncclCommAbort(comm);
+  comm = used("shrink");
+  ncclComm_t child = nullptr;
+  ncclCommShrink(comm, nullptr, 0, &child, nullptr, NCCL_SHRINK_ABORT);
+  show("shrunk");
+  ncclCommAbort(comm);
+  ncclCommAbort(child);
+  comm = used("group");
+  ncclGroupStart();
+  ncclCommAbort(comm);
+  ncclGroupEnd();
+  show("in a group");
+  comm = used("failure");
+  fake_nccl_refuse_send();
+  std::printf("%d ", reduce(comm));
+  show("failed");
+  ncclCommDestroy(comm);
+  show("destroyed after a failure");
+  std::printf("alive: %d\n", fake_nccl_alive());
+}
+
+void sharing() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.splitShare = 1;
+  ncclComm_t comm = nullptr;
+  ncclCommInitRankConfig(&comm, 2, {}, 0, &config);
+  reduce(comm, 1);
+  show("agreed");
+  reduce(comm);
+  show("compressed");
+  ncclComm_t child = nullptr;
+  ncclCommSplit(comm, 0, 0, &child, nullptr);
+  reduce(child, 1);
+  show("agreed");
+  reduce(child);
+  show("inherited");
+}
+
+void captured_before() {  // one group has an eager call and a captured one
+  ncclComm_t comm = agreed();
+  ncclGroupStart();
+  reduce(comm);
+  ncclGroupEnd();
+  show("eager");
+  ncclComm_t other = agreed();
+  show("agreed");
+  ncclGroupStart();
+  reduce(other);
+  reduce(other, kLarge, ncclSum, stream(0x70));
+  ncclGroupEnd();
+  show("with a captured call");
+  reduce(other);
+  show("after");
 }
 
 void scaled_in_a_group() {
@@ -424,6 +522,11 @@ int main(int argc, char** argv) {
       {"scatters", scatters},
       {"scaled_in_a_group", scaled_in_a_group},
       {"named", named},
+      {"prefetch", [] { prefetch(false); }},
+      {"prefetch_refused", [] { prefetch(true); }},
+      {"end_pairs", end_pairs},
+      {"sharing", sharing},
+      {"captured_before", captured_before},
       {"captured_after_eager", captured_after_eager},
       {"steps", steps},
       {"faster", [] { chosen_by_time(5, false); }},
