@@ -131,10 +131,12 @@ template <class T>
 std::vector<T> DeviceReducer::gather(const T& mine) {
   const CurrentDevice current(device_);
   Exchange exchange;
+  link_->begin_run(false);
   upload(exchange, std::as_bytes(std::span(&mine, 1)));
   link_->gather(exchange.memory, exchange.each);
   std::vector<T> all(static_cast<std::size_t>(world_));
   const std::vector<std::byte> bytes = download(exchange);
+  link_->end_run(false);
   std::memcpy(all.data(), bytes.data(), bytes.size());
   return all;
 }
@@ -145,10 +147,9 @@ bool DeviceReducer::all_say(std::uint64_t value) {
 }
 
 // The first calls that are compressed are the same ones on all ranks, and so are those that are captured.
-void DeviceReducer::open_own_communicator(std::span<const Job> jobs) {
+void DeviceReducer::open_own_communicator(const Job& first) {
   OwnCommunicator* const own = link_->own_communicator();
-  if (own == nullptr || own->settled() ||
-      std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
+  if (own == nullptr || own->settled() || first.reduce.captured) {
     return;
   }
   const std::vector<OwnCommunicator::Offer> offers = gather(own->offer());
@@ -171,6 +172,8 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
       device_.follow_caller();
     }
   }
+  const bool captured = jobs.front().reduce.captured;
+  link_->begin_run(captured);
   std::vector<std::shared_ptr<const exchange::StreamExecution>> executions;
   for (const Job& job : jobs) {
     executions.push_back(enqueue(job, static_cast<std::uint32_t>(executions.size())));
@@ -180,11 +183,12 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
     backend_.release(factor);
   }
   device_.advance(step_);  // all jobs of a run have the same step, since their last kernels are only enqueued now
+  link_->end_run(captured);
   for (void* stream : streams) {
     link_->set_caller(stream);
     device_.lead_caller();
   }
-  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
+  if (captured) {
     device_.arena().fence();
   }
   return executions;
@@ -192,17 +196,12 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
 
 void DeviceReducer::run(std::span<const Job> jobs) {
   const CurrentDevice current(device_);
-  open_own_communicator(jobs);
+  open_own_communicator(jobs.front());
   forget_old_residuals();
   const auto executions = enqueue(jobs);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
-      release({&residuals_[*place], 1});  // this call has added them
-      residuals_[*place] = {};
-      if (*place < rooms_.size()) {  // others may take the memory, so the ranks will ask each other again
-        room_taken_ -= rooms_[*place].value_or(0);
-        rooms_[*place].reset();
-      }
+      drop_residuals(*place);  // this call has added them
     }
     router_->count(jobs[i].route, executions[i]->statistics());
   }
@@ -211,7 +210,7 @@ void DeviceReducer::run(std::span<const Job> jobs) {
 // The copy holds the input where the call for the job comes first, since that may overwrite it.
 int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library) {
   const CurrentDevice current(device_);
-  open_own_communicator({&job, 1});
+  open_own_communicator(job);
   const choice::DeviceGate::Trial& trial = *job.route.trial;
   const bool scatters = job.route.what.function == Function::nccl_reduce_scatter;
   std::byte* copy = trials_->copy();
@@ -325,6 +324,17 @@ void DeviceReducer::release(std::span<const Residuals> old) {
         backend_.release(reinterpret_cast<std::byte*>(range.data));
       }
     }
+  }
+}
+
+void DeviceReducer::drop_residuals(std::size_t place) {
+  if (place < residuals_.size()) {
+    release({&residuals_[place], 1});
+    residuals_[place] = {};
+  }
+  if (place < rooms_.size()) {  // others may take the memory
+    room_taken_ -= rooms_[place].value_or(0);
+    rooms_[place].reset();
   }
 }
 

@@ -40,6 +40,10 @@ class DeviceLink {
   [[nodiscard]] virtual exchange::StreamDevice& device() noexcept = 0;
   /// Sets the stream, a handle of the library, to which follow_caller() and lead_caller() refer from now on.
   virtual void set_caller(void* stream) = 0;
+  /// Between follow_caller() and lead_caller(): orders a run of calls, which is captured into a graph or not, behind
+  /// all earlier ones and behind the latest replays of graphs, whatever their streams.
+  virtual void begin_run(bool captured) = 0;
+  virtual void end_run(bool captured) = 0;
   /// Enqueues on the communication queue: each rank sends its part of `all`, [rank * each, (rank + 1) * each), and gets
   /// the parts of the others. May be called in a group of the library.
   virtual void gather(std::byte* all, std::size_t each) = 0;
@@ -114,7 +118,7 @@ class DeviceReducer {
     DeviceReduce reduce;
   };
   /// Enqueues the routed calls in order and counts them. They run after all that the jobs' streams hold, which then
-  /// wait for them.
+  /// wait for them. All of them are captured, or none.
   void run(std::span<const Job> jobs);
   /// Has the library make a job's call, with these buffers; returns its code.
   using LibraryCall = std::function<int(const void* send, void* receive)>;
@@ -160,7 +164,7 @@ class DeviceReducer {
   template <class T>
   [[nodiscard]] std::vector<T> gather(const T& mine);
   [[nodiscard]] bool all_say(std::uint64_t value);
-  void open_own_communicator(std::span<const Job> jobs);
+  void open_own_communicator(const Job& first);
   // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
   [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer);
   void begin_call();
@@ -174,6 +178,8 @@ class DeviceReducer {
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
+  // Frees the residuals of a call in the step; the ranks will ask each other again for room.
+  void drop_residuals(std::size_t place);
 
   const Configuration& configuration_;
   Ledger& ledger_;

@@ -277,13 +277,14 @@ void observed() {
               events.destroyed);
 }
 
-// Buckets of equal size at addresses of their own.
+// Three buckets of equal size and a smaller one, at addresses of their own.
 void data_parallel() {
   ncclComm_t comm = agreed();
   show("agreed");
   for (int step = 0; step < 40; ++step) {
     for (float& bucket : buffer) {
-      ncclAllReduce(&bucket, &bucket, kLarge, ncclFloat32, ncclSum, comm, nullptr);
+      const std::size_t count = &bucket == buffer ? kLarge / 2 : kLarge;
+      ncclAllReduce(&bucket, &bucket, count, ncclFloat32, ncclSum, comm, nullptr);
     }
   }
   show("steps");
@@ -408,21 +409,26 @@ void sharing() {
   show("inherited");
 }
 
-void captured_before() {  // one group has an eager call and a captured one
+void eager_and_captured_in_a_group() {
   ncclComm_t comm = agreed();
-  ncclGroupStart();
-  reduce(comm);
-  ncclGroupEnd();
-  show("eager");
-  ncclComm_t other = agreed();
   show("agreed");
   ncclGroupStart();
-  reduce(other);
-  reduce(other, kLarge, ncclSum, stream(0x70));
+  reduce(comm);
+  reduce(comm, kLarge, ncclSum, stream(0x70));
   ncclGroupEnd();
-  show("with a captured call");
-  reduce(other);
-  show("after");
+  show("group");
+}
+
+// Calls on three streams, one of them captured, that nothing orders but the drop-in.
+void captured_between() {
+  ncclComm_t comm = agreed();
+  for (const auto& [first, second] : {std::pair{1U, 0x70U}, {0x70U, 2U}, {2U, 0x70U}}) {
+    show("order");
+    reduce(comm, kLarge, ncclSum, stream(first));
+    reduce(comm, kLarge, ncclSum, stream(second));
+    std::printf("%u, %u: %s\n", first, second,
+                fake_nccl_behind("encode", "decode") > 0 ? "one behind the other" : "at the same time");
+  }
 }
 
 void scaled_in_a_group() {
@@ -526,7 +532,8 @@ int main(int argc, char** argv) {
       {"prefetch_refused", [] { prefetch(true); }},
       {"end_pairs", end_pairs},
       {"sharing", sharing},
-      {"captured_before", captured_before},
+      {"eager_and_captured_in_a_group", eager_and_captured_in_a_group},
+      {"captured_between", captured_between},
       {"captured_after_eager", captured_after_eager},
       {"steps", steps},
       {"faster", [] { chosen_by_time(5, false); }},

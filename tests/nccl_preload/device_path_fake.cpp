@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 extern "C" {
 __attribute__((weak)) int fake_nccl_record(void* stream);
 __attribute__((weak)) void fake_nccl_wait(void* stream, int event);
+__attribute__((weak)) void fake_nccl_launch(const char* kernel, void* stream);
 }
 
 namespace gradwire::nccl_preload {
@@ -26,10 +28,14 @@ namespace {
 
 thread_local int truces = 0;
 
+// Whether work of our own streams is captured. It runs with its graph, in no order with what these streams run
+// otherwise, so it has streams of its own here, as if it ran once, as it is captured.
+bool captures = false;
+
 // Handles of two streams of our own.
 void* stream_of(exchange::StreamBackend::Queue queue) {
-  static std::array<char, 2> streams{};
-  return &streams[queue == exchange::StreamBackend::Queue::compute ? 0 : 1];
+  static std::array<char, 4> streams{};
+  return &streams[(captures ? 2U : 0U) + (queue == exchange::StreamBackend::Queue::compute ? 0U : 1U)];
 }
 
 // Behaves as if a thread captured a graph: memory may be allocated and freed only during a truce.
@@ -47,6 +53,8 @@ class FakeBackend final : public exchange::NullBackend {
   FakeBackend(memory::Arena& arena, CallerMessages& messages)
       : NullBackend(arena, messages.rank(), messages.world_size()), messages_(messages) {}
 
+  void encode(const kernels::EncodeJob& /*job*/) override { fake_nccl_launch("encode", stream_of(Queue::compute)); }
+  void decode(const kernels::DecodeJob& /*job*/) override { fake_nccl_launch("decode", stream_of(Queue::compute)); }
   [[nodiscard]] Event record(Queue queue) override { return static_cast<Event>(fake_nccl_record(stream_of(queue))); }
   void wait(Queue queue, Event event) override { fake_nccl_wait(stream_of(queue), static_cast<int>(event)); }
   void begin_group() override { messages_.begin_group(); }
@@ -169,7 +177,20 @@ class FakeLink final : public drop_in::DeviceLink {
     messages_.child().set_memory_check([] { return std::getenv("FAKE_DEVICE_IS_FULL") == nullptr; });
   }
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
-  void set_caller(void* stream) override { device_.set_caller(stream); }
+  void set_caller(void* stream) override {
+    captures = stream == reinterpret_cast<void*>(0x70);
+    device_.set_caller(stream);
+  }
+  // As over CUDA.
+  void begin_run(bool captured) override {
+    replayed_ = replayed_ || captured;
+    if (replayed_ && latest_) {
+      fake_nccl_wait(stream_of(exchange::StreamBackend::Queue::compute), *latest_);
+    }
+  }
+  void end_run(bool /*captured*/) override {
+    latest_ = fake_nccl_record(stream_of(exchange::StreamBackend::Queue::compute));
+  }
   void gather(std::byte* all, std::size_t each) override {
     messages_.gather(all, each, stream_of(exchange::StreamBackend::Queue::communication));
   }
@@ -182,6 +203,8 @@ class FakeLink final : public drop_in::DeviceLink {
   FakePort port_;
   EventClock clock_;
   FakeDevice device_;
+  std::optional<int> latest_;
+  bool replayed_ = false;
 };
 
 }  // namespace

@@ -62,6 +62,13 @@ ncclComm_t make(const ncclComm& as) {
   return comm;
 }
 
+// Adds a call behind those before and returns what later ones come behind; the caller holds the lock.
+const Front& add(const char* name, Front behind, void* stream) {
+  made.emplace_back(name, behind);
+  behind.insert(made.size() - 1);
+  return streams[stream] = std::move(behind);
+}
+
 ncclResult_t enqueue(const char* name, ncclComm_t comm, void* stream) {
   const std::lock_guard lock(mutex);
   if (!alive.contains(comm)) {
@@ -69,9 +76,7 @@ ncclResult_t enqueue(const char* name, ncclComm_t comm, void* stream) {
   }
   Front behind = streams[stream];
   behind.insert(communicators[comm].begin(), communicators[comm].end());
-  made.emplace_back(name, behind);
-  behind.insert(made.size() - 1);
-  streams[stream] = communicators[comm] = behind;
+  communicators[comm] = add(name, std::move(behind), stream);
   return ncclSuccess;
 }
 
@@ -163,6 +168,11 @@ void fake_nccl_wait(void* stream, int event) {
   const std::lock_guard lock(mutex);
   const Front& front = events.at(static_cast<std::size_t>(event));
   streams[stream].insert(front.begin(), front.end());
+}
+
+void fake_nccl_launch(const char* kernel, void* stream) {
+  const std::lock_guard lock(mutex);
+  add(kernel, streams[stream], stream);
 }
 
 int fake_nccl_behind(const char* later, const char* earlier) {

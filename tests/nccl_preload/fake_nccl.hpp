@@ -19,6 +19,8 @@ void fake_nccl_refuse_split();
 int fake_nccl_record(void* stream);
 /// Later calls on the stream come behind the event.
 void fake_nccl_wait(void* stream, int event);
+/// Enqueues a kernel, which counts as a call of this name.
+void fake_nccl_launch(const char* kernel, void* stream);
 /// Returns how many calls of pncclX with X = `earlier`, since the last time that the order was printed, the latest call
 /// of `later` comes behind.
 int fake_nccl_behind(const char* later, const char* earlier);
