@@ -39,8 +39,9 @@ std::vector<std::size_t> distances(std::span<const PlacedCall> calls) {
 }
 
 // Whether the last calls at this place came `period` calls apart, and not in between.
-bool comes_once(std::span<const std::size_t> distance, std::size_t period, std::size_t from_the_end) {
-  for (std::size_t step = 0; step + 1 < kStepsOfAPlace; ++step) {
+bool comes_once(std::span<const std::size_t> distance, std::size_t period, std::size_t from_the_end,
+                std::size_t steps) {
+  for (std::size_t step = 0; step + 1 < steps; ++step) {
     if (distance[distance.size() - 1 - from_the_end - step * period] != period) {
       return false;
     }
@@ -50,7 +51,7 @@ bool comes_once(std::span<const std::size_t> distance, std::size_t period, std::
 
 bool any_gradient(std::span<const std::size_t> distance, std::size_t period) {
   for (std::size_t place = 0; place < period; ++place) {
-    if (comes_once(distance, period, place)) {
+    if (comes_once(distance, period, place, kStepsOfAPlace)) {
       return true;
     }
   }
@@ -59,12 +60,12 @@ bool any_gradient(std::span<const std::size_t> distance, std::size_t period) {
 
 }  // namespace
 
-std::vector<bool> gradients_of_step(std::span<const PlacedCall> calls, std::size_t period) {
+std::vector<bool> gradients_of_step(std::span<const PlacedCall> calls, std::size_t period, std::size_t steps) {
   std::vector<bool> gradients(period);
-  if (calls.size() >= kStepsOfAPlace * period) {
-    const std::vector<std::size_t> distance = distances(calls.last(kStepsOfAPlace * period));
+  if (calls.size() >= steps * period) {
+    const std::vector<std::size_t> distance = distances(calls.last(steps * period));
     for (std::size_t place = 0; place < period; ++place) {
-      gradients[period - 1 - place] = comes_once(distance, period, place);
+      gradients[period - 1 - place] = comes_once(distance, period, place, steps);
     }
   }
   return gradients;
@@ -79,8 +80,9 @@ std::size_t find_step(std::span<const PlacedCall> calls, std::size_t shortest) {
       continue;
     }
     if (!any_mark(calls.subspan(std::max<std::size_t>(begin, 1)))) {
-      const bool too_early = any_half(calls.last(period)) && calls.size() < kUnmarkedHalfCalls;
-      if (period == 1 || too_early) {  // a job may send everything through a single buffer
+      const bool ambiguous = shortest == 1 || any_half(calls.last(period));
+      // A job may send everything through a single buffer.
+      if (period == 1 || (ambiguous && calls.size() < kUnmarkedCalls)) {
         continue;
       }
     }

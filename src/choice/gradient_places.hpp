@@ -20,12 +20,14 @@ struct PlacedCall {
 /// A place counts as a gradient's after so many steps in a row.
 inline constexpr std::size_t kStepsOfAPlace = 4;
 /// Without marks nothing says where a step ends. Two activations that take turns at two addresses then look like two
-/// buckets, so a step with 16-bit values needs so many calls without a mark: the layers of a model come between two.
-inline constexpr std::size_t kUnmarkedHalfCalls = 1024;
+/// buckets. So a step of which all calls look alike, or which has 16-bit values, needs so many calls without a mark:
+/// the layers of a model come between two. Buckets of DDP differ in size.
+inline constexpr std::size_t kUnmarkedCalls = 1024;
 
 /// Whether each of the latest `period` calls, oldest first, is a gradient's if a step has so many calls: its address
-/// came exactly once in each of the last kStepsOfAPlace steps, so many calls apart. All false if there are fewer calls.
-[[nodiscard]] std::vector<bool> gradients_of_step(std::span<const PlacedCall> calls, std::size_t period);
+/// came exactly once in each of the last `steps` steps, so many calls apart. All false if there are fewer calls.
+[[nodiscard]] std::vector<bool> gradients_of_step(std::span<const PlacedCall> calls, std::size_t period,
+                                                  std::size_t steps = kStepsOfAPlace);
 
 /// Returns the number of calls in a step, a multiple of `shortest`, after which the kinds of calls repeat; 0 if it is
 /// not known yet. It is the shortest one with which marks repeat and which has a gradient's place. Marks of the older

@@ -67,6 +67,9 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     }
   }
   if (route.decision.compress && reason != Reason::none && !dry_run()) {
+    if (route.keeps) {  // a call that lost its role carries other values than those of which these are left
+      drop_residuals(*route.keeps);
+    }
     pass(route, reason);
   }
   if (route.decision.compress && route.keeps && !has_room(call, route, reduce)) {

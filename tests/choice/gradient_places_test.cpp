@@ -52,18 +52,33 @@ class Job {
 };
 
 // Mutation tried: three steps suffice.
-TEST(GradientPlaces, BucketsOfEqualSizeAreGradientsAfterFourSteps) {
-  EXPECT_EQ(Job().step("abc", 3).places(), "");
-  EXPECT_EQ(Job().step("abc", 4).places(), "ggg");
-  EXPECT_EQ(Job().step("abc", 30).places(3), "ggg") << "sizes that differ";
+TEST(GradientPlaces, BucketsAreGradientsAfterFourSteps) {
+  EXPECT_EQ(Job().step("abc", 3).places(3), "") << "sizes that differ";
+  EXPECT_EQ(Job().step("abc", 4).places(3), "ggg");
+  EXPECT_EQ(Job().step("abc", 30).places(3), "ggg");
   EXPECT_EQ(Job().step("|abc", 4).places(), "ggg") << "with the loss";
   EXPECT_EQ(Job().step("ab|c", 4).places(), "ggg");
 }
 
+// Mutation tried: only 16-bit values wait.
+TEST(GradientPlaces, CallsThatAllLookAlikeWaitForAMark) {
+  EXPECT_EQ(Job().step("abc", 341).places(), "");
+  EXPECT_EQ(Job().step("abc", 342).places(), "ggg");
+  EXPECT_EQ(Job().step("tu", 500).places(), "") << "activations that take turns, or two buckets";
+  EXPECT_EQ(Job().step("|tu", 6).places(), "gg");
+}
+
+TEST(GradientPlaces, LongerRhythmsShowWhatBrokeOnce) {
+  const Calls calls = Job().step("abc", 5).step("aBc").step("abc", 6).calls;
+  EXPECT_EQ(gradients_of_step(calls, 3), std::vector({true, true, true}));
+  EXPECT_EQ(gradients_of_step(calls, 3, 12), std::vector({true, false, true}));
+  EXPECT_EQ(gradients_of_step(calls, 3, 13), std::vector({false, false, false})) << "so many steps are not known";
+}
+
 TEST(GradientPlaces, TheFirstStepsOfAJobDoNotMatter) {
-  EXPECT_EQ(Job().step("|xyz|w|").step("abc", 8).places(), "ggg") << "DDP makes its buckets anew after one step";
-  EXPECT_EQ(Job().step("abc", 4).step("aBc").places(), "gng") << "one moved";
-  EXPECT_EQ(Job().step("abc", 4).step("aBc", 4).places(), "ggg");
+  EXPECT_EQ(Job().step("|xyz|w|").step("abc", 8).places(3), "ggg") << "DDP makes its buckets anew after one step";
+  EXPECT_EQ(Job().step("abc", 4).step("aBc").places(3), "gng") << "one moved";
+  EXPECT_EQ(Job().step("abc", 4).step("aBc", 4).places(3), "ggg");
 }
 
 // Mutations tried: an address may come twice in a step; an address may change.
