@@ -34,7 +34,7 @@ class CallerMessages final : public transport::DeviceMessages {
   void receive(std::span<std::byte> bytes, int peer, void* stream) override;
   void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
   /// Enqueues on `stream` and the job's communicator: replaces each of `count` words in device memory by the largest
-  /// one of all ranks. In no group.
+  /// one of all ranks. Must not be called in a group.
   void find_largest(std::uint32_t* words, std::size_t count, void* stream);
   /// Enqueues on `stream` and the job's communicator: rank r sends bytes [r * each, (r + 1) * each) of `all`, and gets
   /// the other ones. Unlike messages it takes no memory for a connection to every rank.
