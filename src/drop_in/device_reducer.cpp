@@ -146,7 +146,8 @@ bool DeviceReducer::all_say(std::uint64_t value) {
   return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
 }
 
-// The first calls that are compressed are the same ones on all ranks, and so are those that are captured.
+// The first calls that are compressed are the same ones on all ranks, and so are those that are captured. The exchange
+// of offers ends behind all earlier calls on the job's communicator: NCCL wants none under way when it is split.
 void DeviceReducer::open_own_communicator(const Job& first) {
   OwnCommunicator* const own = link_->own_communicator();
   if (own == nullptr || own->settled() || first.reduce.captured) {
