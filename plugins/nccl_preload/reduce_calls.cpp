@@ -110,6 +110,7 @@ bool may_be_captured(const Described& described) {
 std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Forward& forward,
                                                std::optional<TimedCall>& timed) {
   Described described = describe(request);
+  const bool apart = state().latest.exchange(request.comm) != request.comm;
   choice::Call& call = described.call;
   const bool captured = is_captured(request.stream);
   call.captured = captured && !may_be_captured(described);
@@ -135,6 +136,7 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
   }
   Library library;
   drop_in::DeviceCall made = device_call(request, described, reducer, forward, captured);
+  made.reduce.apart = apart;
   if (reducer->dry_run() || !made.decided.compress) {
     const drop_in::Router::Route route = reducer->route(call, made.decided, made.op, made.reduce);
     count(route.what, reducer->passed_totals(route, made.bytes));

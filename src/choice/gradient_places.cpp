@@ -6,18 +6,21 @@
 namespace gradwire::choice {
 namespace {
 
+using Kind = bool PlacedCall::*;  // of marks
+
 // The mark of the very first call is not compared, since it is unknown what came before it.
-bool marks_repeat(std::span<const PlacedCall> calls, std::size_t begin, std::size_t period) {
+bool marks_repeat(std::span<const PlacedCall> calls, Kind kind, std::size_t begin, std::size_t period) {
   for (std::size_t i = std::max<std::size_t>(begin, 1) + period; i < calls.size(); ++i) {
-    if (calls[i].mark != calls[i - period].mark) {
+    if (calls[i].*kind != calls[i - period].*kind) {
       return false;
     }
   }
   return true;
 }
 
-bool any_mark(std::span<const PlacedCall> calls) {
-  return std::any_of(calls.begin(), calls.end(), [](const PlacedCall& call) { return call.mark; });
+bool any_mark(std::span<const PlacedCall> calls, Kind kind, std::size_t begin) {
+  const std::span<const PlacedCall> later = calls.subspan(std::max<std::size_t>(begin, 1));
+  return std::any_of(later.begin(), later.end(), [=](const PlacedCall& call) { return call.*kind; });
 }
 
 bool any_half(std::span<const PlacedCall> calls) {
@@ -76,13 +79,15 @@ std::size_t find_step(std::span<const PlacedCall> calls, std::size_t shortest) {
   for (std::size_t period = shortest; period > 0 && kStepsOfAPlace * period <= calls.size(); period += shortest) {
     const std::size_t looked_at = std::max(kStepsOfAPlace * period, calls.size() / 2);
     const std::size_t begin = calls.size() - looked_at;
-    if (!marks_repeat(calls, begin, period)) {
+    if (!marks_repeat(calls, &PlacedCall::mark, begin, period)) {
       continue;
     }
-    if (!any_mark(calls.subspan(std::max<std::size_t>(begin, 1)))) {
+    if (!any_mark(calls, &PlacedCall::mark, begin)) {
       const bool ambiguous = shortest == 1 || any_half(calls.last(period));
+      const bool repeats = marks_repeat(calls, &PlacedCall::apart, begin, period);
+      const bool early = calls.size() < kUnmarkedCalls && !any_mark(calls, &PlacedCall::apart, begin);
       // A job may send everything through a single buffer.
-      if (period == 1 || (ambiguous && calls.size() < kUnmarkedCalls)) {
+      if (period == 1 || (ambiguous && (early || !repeats))) {
         continue;
       }
     }

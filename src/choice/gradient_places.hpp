@@ -10,10 +10,11 @@
 
 namespace gradwire::choice {
 
-/// One all-reduce of a communicator, as one rank sees it. Addresses differ between ranks; the rest does not.
+/// One all-reduce of a communicator, as one rank sees it. Addresses and `apart` may differ between ranks.
 struct PlacedCall {
   std::uint64_t address = 0;  // of the buffer that is read
   bool mark = false;          // other collectives came on the communicator since the call before
+  bool apart = false;         // this process made collectives on other communicators since then
   bool half = false;          // 16-bit values, which activations have, too
 };
 
@@ -21,7 +22,8 @@ struct PlacedCall {
 inline constexpr std::size_t kStepsOfAPlace = 4;
 /// Without marks nothing says where a step ends. Two activations that take turns at two addresses then look like two
 /// buckets. So a step of which all calls look alike, or which has 16-bit values, needs so many calls without a mark:
-/// the layers of a model come between two. Buckets of DDP differ in size.
+/// the layers of a model come between two. Buckets of DDP differ in size. Where calls on other communicators come
+/// between, such as those of gradients, such a step must repeat with them.
 inline constexpr std::size_t kUnmarkedCalls = 1024;
 
 /// Whether each of the latest `period` calls, oldest first, is a gradient's if a step has so many calls: its address

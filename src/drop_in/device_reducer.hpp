@@ -65,6 +65,7 @@ struct DeviceReduce {
   const void* device_factor = nullptr;  // if not null, the factor: a value of `dtype` in device memory
   void* stream = nullptr;
   bool captured = false;  // the stream is being captured into a graph
+  bool apart = false;     // this process has made collectives on other communicators since the call before
 };
 
 class DeviceReducer {
@@ -166,7 +167,7 @@ class DeviceReducer {
   [[nodiscard]] bool all_say(std::uint64_t value);
   void open_own_communicator(const Job& first);
   // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
-  [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer);
+  [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const DeviceReduce& reduce);
   void begin_call();
   void forget_old_residuals();
   [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);

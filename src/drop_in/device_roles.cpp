@@ -6,9 +6,10 @@
 
 namespace gradwire::drop_in {
 
-DeviceRoles::Role DeviceRoles::next(const Signature& call, const void* buffer, std::uint64_t others) {
+DeviceRoles::Role DeviceRoles::next(const Signature& call, const void* buffer, std::uint64_t others, bool apart) {
   calls_.push_back({.address = reinterpret_cast<std::uintptr_t>(buffer),
                     .mark = others != others_,
+                    .apart = apart,
                     .half = element_bytes(call.dtype) < sizeof(float)});
   if (calls_.size() > kMostCalls) {
     calls_.pop_front();

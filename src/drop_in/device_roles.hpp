@@ -28,8 +28,8 @@ class DeviceRoles {
   static constexpr std::size_t kCallsOfARound = 1024;
 
   /// Notes the next all-reduce that could be compressed and returns its role. `others` counts the other collectives on
-  /// the communicator so far.
-  [[nodiscard]] Role next(const Signature& call, const void* buffer, std::uint64_t others);
+  /// the communicator so far. `apart`: this process has made collectives on other communicators since the call before.
+  [[nodiscard]] Role next(const Signature& call, const void* buffer, std::uint64_t others, bool apart = false);
   /// Whether there is something to vote on: the same on all ranks.
   [[nodiscard]] bool asks() const noexcept;
   /// Writes this rank's votes for an exchange of the largest values. One exchange at a time.

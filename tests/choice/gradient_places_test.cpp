@@ -14,7 +14,8 @@ namespace {
 
 using Calls = std::vector<PlacedCall>;
 
-// Makes a call of each letter: the same letter is the same address, "?" a new one, "|" a mark before the next call.
+// Makes a call of each letter: the same letter is the same address, "?" a new one, "|" a mark before the next call, "/"
+// a call on another communicator before it.
 class Job {
  public:
   explicit Job(bool half = false) : half_(half) {}
@@ -24,9 +25,12 @@ class Job {
       for (const char letter : letters) {
         if (letter == '|') {
           mark_ = true;
+        } else if (letter == '/') {
+          apart_ = true;
         } else {
           calls.push_back({.address = letter == '?' ? ++fresh_ : static_cast<std::uint64_t>(letter),
                            .mark = std::exchange(mark_, false),
+                           .apart = std::exchange(apart_, false),
                            .half = half_});
         }
       }
@@ -48,6 +52,7 @@ class Job {
  private:
   bool half_;
   bool mark_ = false;
+  bool apart_ = false;
   std::uint64_t fresh_ = 1000;
 };
 
@@ -66,6 +71,21 @@ TEST(GradientPlaces, CallsThatAllLookAlikeWaitForAMark) {
   EXPECT_EQ(Job().step("abc", 342).places(), "ggg");
   EXPECT_EQ(Job().step("tu", 500).places(), "") << "activations that take turns, or two buckets";
   EXPECT_EQ(Job().step("|tu", 6).places(), "gg");
+}
+
+// Mutation tried: calls on other communicators are not looked at.
+TEST(GradientPlaces, CallsOnOtherCommunicatorsShowTheStepOfCallsThatLookAlike) {
+  std::string layers;  // tensor parallelism; data parallelism has a communicator of its own
+  for (int layer = 0; layer < 48; ++layer) {
+    layers += layer == 0 ? "/tu" : "tu";
+  }
+  for (const bool half : {false, true}) {
+    for (int steps = 2; steps < 40; ++steps) {
+      EXPECT_EQ(Job(half).step(layers, steps).places(), "") << steps;
+    }
+    EXPECT_EQ(Job(half).step("/ab", 6).places(), "gg") << "buckets between calls of tensor parallelism";
+  }
+  EXPECT_EQ(Job().step("a/bc").step("ab/c").step("/abc", 4).places(3), "ggg") << "sizes differ: any order will do";
 }
 
 TEST(GradientPlaces, LongerRhythmsShowWhatBrokeOnce) {

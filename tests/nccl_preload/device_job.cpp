@@ -306,6 +306,23 @@ void tensor_parallel() {
   show("steps");
 }
 
+// Activations that take turns at two addresses on one communicator, and buckets on another.
+void two_parallelisms() {
+  ncclComm_t tensor = agreed();
+  ncclComm_t data = agreed();
+  show("agreed");
+  for (int step = 0; step < 60; ++step) {
+    for (int layer = 0; layer < 24; ++layer) {
+      for (float* activation : {buffer, buffer + 1}) {
+        ncclAllReduce(activation, activation, kLarge, ncclFloat32, ncclSum, tensor, nullptr);
+      }
+    }
+    ncclAllReduce(buffer + 2, buffer + 2, kLarge + 1, ncclFloat32, ncclSum, data, nullptr);
+    ncclAllReduce(buffer + 3, buffer + 3, kLarge + 2, ncclFloat32, ncclSum, data, nullptr);
+  }
+  show("steps");
+}
+
 void scatters() {
   ncclComm_t comm = agreed();
   show("agreed");
@@ -525,6 +542,7 @@ int main(int argc, char** argv) {
       {"observed", observed},
       {"data_parallel", data_parallel},
       {"tensor_parallel", tensor_parallel},
+      {"two_parallelisms", two_parallelisms},
       {"scatters", scatters},
       {"scaled_in_a_group", scaled_in_a_group},
       {"named", named},

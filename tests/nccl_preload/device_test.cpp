@@ -341,6 +341,13 @@ TEST(NcclDevice, ActivationsPass) {
   EXPECT_GT(seen.calls({{"reason", "no gradient: its buffer changes or repeats"}, {"count", kLarge + 1}}), 60U);
 }
 
+// Mutation tried: no call is said to come behind one on another communicator.
+TEST(NcclDevice, ActivationsThatTakeTurnsPassBesideGradientsElsewhere) {
+  const Seen seen = run_job("two_parallelisms", "GRADWIRE_CODEC=int8");
+  EXPECT_EQ(times(seen.lines.at("steps"), "ncclAllReduce:32768"), 60 * 48);
+  EXPECT_EQ(seen.calls({{"reason", nullptr}, {"count", kLarge}}), 0U);
+}
+
 // Mutation tried: scatters of 16 bits are compressed.
 TEST(NcclDevice, ScattersAreGradientsByTheirType) {
   const Seen seen = run_job("scatters", "GRADWIRE_CODEC=int8");
