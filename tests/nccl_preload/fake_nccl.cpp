@@ -31,8 +31,8 @@ std::vector<ncclComm_t> freed;      // guarded by mutex
 bool refuse_end = false;            // guarded by mutex
 bool refuse_send = false;           // guarded by mutex
 bool refuse_split = false;          // guarded by mutex
-// What has to end before a call begins, by the numbers of calls; guarded by mutex.
-using Front = std::set<std::size_t>;
+// Which calls have to end before another begins, by their numbers; guarded by mutex.
+using Front = std::vector<bool>;
 std::map<void*, Front> streams;
 std::map<ncclComm_t, Front> communicators;
 std::vector<Front> events;
@@ -62,10 +62,18 @@ ncclComm_t make(const ncclComm& as) {
   return comm;
 }
 
+void join(Front& front, const Front& other) {
+  front.resize(std::max(front.size(), other.size()));
+  for (std::size_t i = 0; i < other.size(); ++i) {
+    front[i] = front[i] || other[i];
+  }
+}
+
 // Adds a call behind those before and returns what later ones come behind; the caller holds the lock.
 const Front& add(const char* name, Front behind, void* stream) {
   made.emplace_back(name, behind);
-  behind.insert(made.size() - 1);
+  behind.resize(made.size());
+  behind.back() = true;
   return streams[stream] = std::move(behind);
 }
 
@@ -75,7 +83,7 @@ ncclResult_t enqueue(const char* name, ncclComm_t comm, void* stream) {
     return ncclInvalidArgument;
   }
   Front behind = streams[stream];
-  behind.insert(communicators[comm].begin(), communicators[comm].end());
+  join(behind, communicators[comm]);
   communicators[comm] = add(name, std::move(behind), stream);
   return ncclSuccess;
 }
@@ -166,8 +174,7 @@ int fake_nccl_record(void* stream) {
 
 void fake_nccl_wait(void* stream, int event) {
   const std::lock_guard lock(mutex);
-  const Front& front = events.at(static_cast<std::size_t>(event));
-  streams[stream].insert(front.begin(), front.end());
+  join(streams[stream], events.at(static_cast<std::size_t>(event)));
 }
 
 void fake_nccl_launch(const char* kernel, void* stream) {
@@ -178,11 +185,14 @@ void fake_nccl_launch(const char* kernel, void* stream) {
 int fake_nccl_behind(const char* later, const char* earlier) {
   const std::lock_guard lock(mutex);
   const auto latest = std::find_if(made.rbegin(), made.rend(), [=](const auto& call) { return call.first == later; });
-  return latest == made.rend()
-             ? -1
-             : static_cast<int>(std::count_if(latest->second.begin(), latest->second.end(), [=](std::size_t number) {
-                 return number >= shown && made[number].first == earlier;
-               }));
+  if (latest == made.rend()) {
+    return -1;
+  }
+  int calls = 0;
+  for (std::size_t number = shown; number < latest->second.size(); ++number) {
+    calls += latest->second[number] && made[number].first == earlier ? 1 : 0;
+  }
+  return calls;
 }
 
 int fake_nccl_alive() {
