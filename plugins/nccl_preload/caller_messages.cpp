@@ -11,6 +11,8 @@ GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupStart, ())
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclSend, (const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclRecv, (void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclAllGather,
+                      (const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclAllReduce,
                       (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
 
@@ -35,11 +37,23 @@ int CallerMessages::device() const {
   return device;
 }
 
-void CallerMessages::begin_group() { check(GRADWIRE_NCCL_REAL(ncclGroupStart)(), "ncclGroupStart"); }
-void CallerMessages::end_group() { check(GRADWIRE_NCCL_REAL(ncclGroupEnd)(), "ncclGroupEnd"); }
+void CallerMessages::begin_group() {
+  ncclComm_t child = child_->enter();
+  sending_ = child != nullptr ? child : comm_;
+  if (const ncclResult_t result = GRADWIRE_NCCL_REAL(ncclGroupStart)(); result != ncclSuccess) {
+    child_->leave();
+    check(result, "ncclGroupStart");
+  }
+}
+
+void CallerMessages::end_group() {
+  const ncclResult_t result = GRADWIRE_NCCL_REAL(ncclGroupEnd)();
+  child_->leave();
+  check(result, "ncclGroupEnd");
+}
 
 void CallerMessages::send(std::span<const std::byte> bytes, int peer, void* stream) {
-  const ncclResult_t result = GRADWIRE_NCCL_REAL(ncclSend)(bytes.data(), bytes.size(), ncclUint8, peer, comm_,
+  const ncclResult_t result = GRADWIRE_NCCL_REAL(ncclSend)(bytes.data(), bytes.size(), ncclUint8, peer, sending_,
                                                            static_cast<cudaStream_t>(stream));
   if (result != ncclSuccess) {
     check(result, "ncclSend of " + std::to_string(bytes.size()) + " bytes to rank " + std::to_string(peer));
@@ -47,7 +61,7 @@ void CallerMessages::send(std::span<const std::byte> bytes, int peer, void* stre
 }
 
 void CallerMessages::receive(std::span<std::byte> bytes, int peer, void* stream) {
-  const ncclResult_t result = GRADWIRE_NCCL_REAL(ncclRecv)(bytes.data(), bytes.size(), ncclUint8, peer, comm_,
+  const ncclResult_t result = GRADWIRE_NCCL_REAL(ncclRecv)(bytes.data(), bytes.size(), ncclUint8, peer, sending_,
                                                            static_cast<cudaStream_t>(stream));
   if (result != ncclSuccess) {
     check(result, "ncclRecv of " + std::to_string(bytes.size()) + " bytes from rank " + std::to_string(peer));
@@ -64,12 +78,24 @@ void CallerMessages::find_largest(std::uint32_t* words, std::size_t count, void*
         "ncclAllReduce of " + std::to_string(count) + " words");
 }
 
+void CallerMessages::gather(std::byte* all, std::size_t each, void* stream) {
+  const std::byte* own = all + static_cast<std::size_t>(rank_) * each;
+  check(GRADWIRE_NCCL_REAL(ncclAllGather)(own, all, each, ncclUint8, comm_, static_cast<cudaStream_t>(stream)),
+        "ncclAllGather of " + std::to_string(each) + " bytes");
+}
+
 void CallerMessages::poll() {
   if (*ended_) {
     throw Error(ErrorCode::aborted, "the job ended the communicator");
   }
+  ncclComm_t child = child_->enter();
   ncclResult_t state = ncclSuccess;
-  check(GRADWIRE_NCCL_REAL(ncclCommGetAsyncError)(comm_, &state), "ncclCommGetAsyncError");
+  ncclResult_t asked = GRADWIRE_NCCL_REAL(ncclCommGetAsyncError)(comm_, &state);
+  if (child != nullptr && asked == ncclSuccess && (state == ncclSuccess || state == ncclInProgress)) {
+    asked = GRADWIRE_NCCL_REAL(ncclCommGetAsyncError)(child, &state);
+  }
+  child_->leave();
+  check(asked, "ncclCommGetAsyncError");
   if (state != ncclInProgress) {
     check(state, "a call on the communicator failed under way");
   }

@@ -10,6 +10,7 @@
 
 #include "drop_in/device_calls.hpp"
 #include "drop_in/ledger.hpp"
+#include "plugins/nccl_preload/known_communicators.hpp"
 #include "plugins/nccl_preload/timing.hpp"
 
 namespace gradwire::nccl_preload {
@@ -23,8 +24,7 @@ struct Entry {
 /// A communicator that NCCL writes at the end of the group.
 struct Newborn {
   ncclComm_t* where = nullptr;
-  bool blocking = true;
-  std::string name = {};
+  KnownCommunicator made = {};
 };
 
 /// An operation of ncclRedOpCreatePreMulSum that the job destroyed in the group, behind calls that use it.
@@ -38,9 +38,9 @@ struct CallGroup {
   std::vector<Entry> calls = {};
   std::vector<TimedCall> timed = {};  // in an observing job; a group is timed if it is one call
   std::vector<Newborn> newborn = {};
-  std::vector<drop_in::DeviceCall> recorded = {};                      // the group's end may compress these
-  std::vector<std::shared_ptr<drop_in::DeviceReducer>> agreeing = {};  // their ranks agree at its end
-  std::vector<DestroyedOp> destroyed = {};                             // after the recorded calls have been made
+  std::vector<drop_in::DeviceCall> recorded = {};  // calls that wait for the group's end, which may compress them
+  std::vector<std::shared_ptr<drop_in::DeviceReducer>> agreeing = {};  // the group's end lets their ranks agree
+  std::vector<DestroyedOp> destroyed = {};  // the group's end destroys these, behind the recorded calls
 };
 
 /// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its

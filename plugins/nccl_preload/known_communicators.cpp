@@ -4,9 +4,9 @@
 
 namespace gradwire::nccl_preload {
 
-void KnownCommunicators::add(ncclComm_t comm, bool blocking, std::string name) {
+void KnownCommunicators::add(ncclComm_t comm, KnownCommunicator made) {
   const MutexLock lock(mutex_);
-  known_.insert_or_assign(comm, KnownCommunicator{.blocking = blocking, .name = std::move(name)});
+  known_.insert_or_assign(comm, std::move(made));
 }
 
 std::optional<KnownCommunicator> KnownCommunicators::find(ncclComm_t comm) const {

@@ -13,6 +13,7 @@
 
 #include "base/mutex.hpp"
 #include "drop_in/device_reducer.hpp"
+#include "plugins/nccl_preload/child_communicator.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -26,6 +27,7 @@ struct RankInCommunicator {
 struct CommunicatorState : RankInCommunicator {
   std::shared_ptr<drop_in::DeviceReducer> reducer = {};  // from the first reduction on, if there is a device path
   std::shared_ptr<std::atomic<bool>> ended = {};         // tells the reducer that NCCL must not be called any more
+  std::shared_ptr<ChildCommunicator> child = {};         // with a reducer
   bool refused = false;                                  // the device refused to make a reducer
 };
 
@@ -38,6 +40,7 @@ struct Factor {
 struct KnownCommunicator {
   bool blocking = true;
   std::string name = {};  // ncclConfig_t.commName
+  bool shares = false;    // ncclConfig_t.splitShare
   bool open = true;       // false after Finalize or Revoke: no more collectives
   std::optional<CommunicatorState> state = {};
   /// The operations of ncclRedOpCreatePreMulSum; no value for types that are not compressed.
@@ -67,7 +70,7 @@ class LargestCommunicator {
 class KnownCommunicators {
  public:
   /// Replaces the entry of an earlier communicator at this address.
-  void add(ncclComm_t comm, bool blocking, std::string name = {});
+  void add(ncclComm_t comm, KnownCommunicator made);
   /// Returns a copy; no value for null and for communicators that the drop-in did not see being made.
   [[nodiscard]] std::optional<KnownCommunicator> find(ncclComm_t comm) const;
   void set_state(ncclComm_t comm, const CommunicatorState& state);

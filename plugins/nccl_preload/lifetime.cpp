@@ -5,6 +5,8 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "kernels/numeric.hpp"
@@ -37,19 +39,42 @@ const char* name_in(const ncclConfig_t* config) noexcept {
              : nullptr;
 }
 
-/// Called after NCCL made a communicator, or will make it at the end of the group.
-void born(ncclResult_t result, ncclComm_t* where, bool blocking, const ncclConfig_t* config = nullptr) noexcept {
+/// Whether children of the communicator will share its resources.
+bool asks_to_share(const ncclConfig_t* config) noexcept {
+  return config != nullptr && config->size >= offsetof(ncclConfig_t, splitShare) + sizeof config->splitShare &&
+         config->splitShare == 1;
+}
+
+KnownCommunicator described_by(const ncclConfig_t* config) {
+  const char* const name = name_in(config);
+  return {
+      .blocking = !asks_for_nonblocking(config), .name = name != nullptr ? name : "", .shares = asks_to_share(config)};
+}
+
+/// Describes a communicator made from `parent`. Without a config it is like its parent, but for the name.
+KnownCommunicator child_described_by(const ncclConfig_t* config, ncclComm_t parent) {
+  KnownCommunicator child = described_by(config);
+  if (config == nullptr) {
+    const auto known = state().communicators.find(parent);
+    child.blocking = known && known->blocking;
+    child.shares = !known || known->shares;
+  }
+  return child;
+}
+
+/// Called after NCCL made a communicator, or will make it at the end of the group. `describe` reads the job's config.
+template <typename F>
+void born(ncclResult_t result, ncclComm_t* where, F&& describe) noexcept {
   if (InsideNccl::active() || !went_well(result) || where == nullptr) {
     return;
   }
   unseen([&] {
-    blocking = blocking && result != ncclInProgress;
-    const char* const given = name_in(config);
-    std::string name = given != nullptr ? given : "";
+    KnownCommunicator made = describe();
+    made.blocking = made.blocking && result != ncclInProgress;
     if (*where != nullptr) {
-      state().communicators.add(*where, blocking, std::move(name));
+      state().communicators.add(*where, std::move(made));
     } else if (open_group != nullptr) {
-      open_group->newborn.push_back({where, blocking, std::move(name)});  // NCCL writes to `where` at the group's end
+      open_group->newborn.push_back({where, std::move(made)});  // NCCL writes to `where` at the group's end
     }
   });
 }
@@ -75,21 +100,41 @@ std::optional<Factor> factor_at(const void* scalar, ncclDataType_t datatype, ncc
   }
 }
 
-/// Whether a communicator made from `parent` blocks. Without a config it is like its parent.
-bool child_blocks(ncclComm_t parent, const ncclConfig_t* config) noexcept {
-  bool blocking = !asks_for_nonblocking(config);
-  unseen([&] {
-    if (config == nullptr) {
-      const auto known = state().communicators.find(parent);
-      blocking = known && known->blocking;
-    }
-  });
-  return blocking;
+/// How the job ends a communicator.
+enum class Ending : std::uint8_t {
+  orderly,  // its work has ended, or NCCL waits for it
+  abort,    // its work is to end at once
+};
+
+/// Runs `end_parent`, which ends the job's communicator, and ends our work on its child. NCCL's abort of one
+/// communicator may wait until the device has ended all work before, also that of the other one. So the two run at the
+/// same time: in the job's group, where it has one, since NCCL aborts nothing before its end.
+template <typename F>
+ncclResult_t end_with_child(const CommunicatorState& ended, F&& end_parent) {
+  if (open_group != nullptr) {
+    ended.child->abort();
+    return end_parent();
+  }
+  std::optional<std::jthread> aborting;
+  try {
+    aborting.emplace([&] {
+      const CaptureTruce truce;  // another thread may capture a graph
+      ended.child->abort();
+    });
+  } catch (const std::system_error&) {  // there is no thread to be had
+    ended.child->abort();
+  }
+  return end_parent();
+}
+
+/// Whether our work on a communicator has to be aborted as it ends: that of a reducer which has failed may never end.
+bool aborts_child(Ending ending, const CommunicatorState& ended) noexcept {
+  return ending == Ending::abort || !ended.reducer->failure().empty();
 }
 
 /// Runs `free_comm`, which frees the communicator, after removing the drop-in's state of it.
 template <typename F>
-ncclResult_t end(ncclComm_t comm, F&& free_comm) {
+ncclResult_t end(ncclComm_t comm, Ending ending, F&& free_comm) {
   if (InsideNccl::active()) {
     return free_comm();
   }
@@ -106,7 +151,8 @@ ncclResult_t end(ncclComm_t comm, F&& free_comm) {
     forget_recorded(*old->state);
     *old->state->ended = true;
   }
-  const ncclResult_t result = free_comm();
+  const ncclResult_t result =
+      has_reducer && aborts_child(ending, *old->state) ? end_with_child(*old->state, free_comm) : free_comm();
   if (old && !went_well(result)) {
     if (has_reducer) {
       *old->state->ended = false;
@@ -119,9 +165,18 @@ ncclResult_t end(ncclComm_t comm, F&& free_comm) {
   return result;
 }
 
-ncclResult_t closed(ncclResult_t result, ncclComm_t comm) noexcept {
+/// Runs `close_comm`, after which there are no more collectives on the communicator.
+template <typename F>
+ncclResult_t close(ncclComm_t comm, Ending ending, F&& close_comm) noexcept {
+  std::optional<KnownCommunicator> old;
+  if (!InsideNccl::active()) {
+    unseen([&] { old = state().communicators.find(comm); });
+  }
+  const bool aborts = old && old->state && old->state->reducer && aborts_child(ending, *old->state);
+  const ncclResult_t result = aborts ? end_with_child(*old->state, close_comm) : close_comm();
   if (!InsideNccl::active() && went_well(result)) {
     const CaptureTruce truce;
+    old.reset();
     unseen([&] { state().communicators.close(comm); });
   }
   return result;
@@ -169,9 +224,10 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
         state().ledger.add(entry.call, entry.totals);
       }
     }
-    for (const Newborn& child : group->newborn) {
+    for (Newborn& child : group->newborn) {
       if (went_well(result) && *child.where != nullptr) {
-        state().communicators.add(*child.where, child.blocking && result == ncclSuccess, child.name);
+        child.made.blocking = child.made.blocking && result == ncclSuccess;
+        state().communicators.add(*child.where, std::move(child.made));
       }
     }
   });
@@ -207,49 +263,50 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
 
 REMEMBERED(ncclCommInitRank, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank), {
   const ncclResult_t result = real(comm, ranks, id, rank);
-  born(result, comm, true);
+  born(result, comm, [] { return described_by(nullptr); });
   return result;
 })
 REMEMBERED(ncclCommInitRankConfig, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config), {
-  const bool blocking = !asks_for_nonblocking(config);
   const ncclResult_t result = real(comm, ranks, id, rank, config);
-  born(result, comm, blocking, config);
+  born(result, comm, [&] { return described_by(config); });
   return result;
 })
 REMEMBERED(ncclCommInitRankScalable,
            (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds, ncclConfig_t* config), {
-             const bool blocking = !asks_for_nonblocking(config);
              const ncclResult_t result = real(newcomm, nranks, myrank, nId, commIds, config);
-             born(result, newcomm, blocking, config);
+             born(result, newcomm, [&] { return described_by(config); });
              return result;
            })
 REMEMBERED(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int* devlist), {
   const ncclResult_t result = real(comm, ndev, devlist);
   for (int i = 0; comm != nullptr && went_well(result) && i < ndev; ++i) {
-    born(result, comm + i, true);
+    born(result, comm + i, [] { return described_by(nullptr); });
   }
   return result;
 })
 REMEMBERED(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config), {
-  const bool blocking = child_blocks(comm, config);
   const ncclResult_t result = real(comm, color, key, newcomm, config);
-  born(result, newcomm, blocking, config);
+  born(result, newcomm, [&] { return child_described_by(config, comm); });
   return result;
 })
 REMEMBERED(ncclCommShrink,
            (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t* config,
             int shrinkFlags),
            {
-             const bool blocking = child_blocks(comm, config);
-             const ncclResult_t result = real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
-             born(result, newcomm, blocking, config);
+             const auto shrink = [&] {
+               return real(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
+             };
+             const bool aborts = (shrinkFlags & NCCL_SHRINK_ABORT) != 0;
+             const ncclResult_t result = aborts ? close(comm, Ending::abort, shrink) : shrink();
+             born(result, newcomm, [&] { return child_described_by(config, comm); });
              return result;
            })
 
-REMEMBERED(ncclCommFinalize, (ncclComm_t comm), { return closed(real(comm), comm); })
-REMEMBERED(ncclCommRevoke, (ncclComm_t comm, int flags), { return closed(real(comm, flags), comm); })
-REMEMBERED(ncclCommDestroy, (ncclComm_t comm), { return end(comm, [&] { return real(comm); }); })
-REMEMBERED(ncclCommAbort, (ncclComm_t comm), { return end(comm, [&] { return real(comm); }); })
+REMEMBERED(ncclCommFinalize, (ncclComm_t comm), { return close(comm, Ending::orderly, [&] { return real(comm); }); })
+REMEMBERED(ncclCommRevoke, (ncclComm_t comm, int flags),
+           { return close(comm, Ending::abort, [&] { return real(comm, flags); }); })
+REMEMBERED(ncclCommDestroy, (ncclComm_t comm), { return end(comm, Ending::orderly, [&] { return real(comm); }); })
+REMEMBERED(ncclCommAbort, (ncclComm_t comm), { return end(comm, Ending::abort, [&] { return real(comm); }); })
 
 REMEMBERED(ncclRedOpCreatePreMulSum,
            (ncclRedOp_t * op, void* scalar, ncclDataType_t datatype, ncclScalarResidence_t residence, ncclComm_t comm),

@@ -34,13 +34,19 @@ void* find_library(const void* caller) noexcept {
   return dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);  // as if the job had been linked with it; never closed
 }
 
+void* look_up(const char* symbol, const void* caller) noexcept {
+  static void* const library = find_library(caller);  // found through the first caller, which is the job
+  return dlsym(library, symbol);
+}
+
 }  // namespace
 
 constinit thread_local int InsideNccl::depth_ = 0;
 
+bool is_in_nccl(const char* symbol, const void* caller) noexcept { return look_up(symbol, caller) != nullptr; }
+
 void* find_in_nccl(const char* symbol, const void* caller) noexcept {
-  static void* const library = find_library(caller);  // found through the first caller, which is the job
-  void* found = dlsym(library, symbol);
+  void* found = look_up(symbol, caller);
   if (found == nullptr) {
     std::fprintf(stderr, "gradwire: the NCCL library of this program has no %s: the call fails\n", symbol);
   }

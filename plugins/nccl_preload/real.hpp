@@ -12,6 +12,8 @@ namespace gradwire::nccl_preload {
 /// Returns the address of `symbol`. Searches the globally loaded libraries, then the library that holds `caller` and
 /// the ones it links, then libnccl.so.2. If none has it, returns null and writes one line to standard error.
 [[nodiscard]] void* find_in_nccl(const char* symbol, const void* caller) noexcept;
+/// Whether find_in_nccl() would find it; prints nothing.
+[[nodiscard]] bool is_in_nccl(const char* symbol, const void* caller) noexcept;
 
 /// Marks the time that a thread spends inside NCCL: public functions that NCCL itself calls then (ncclBcast calls
 /// ncclBroadcast) are neither counted nor compressed.
@@ -69,6 +71,10 @@ class RealFunction {
     static const gradwire::nccl_preload::RealFunction function(&p##name, "p" #name, caller); \
     return function;                                                                         \
   }())
+
+/// Whether the job's NCCL has the function.
+#define GRADWIRE_NCCL_HAS(name) \
+  (&p##name != nullptr || gradwire::nccl_preload::is_in_nccl("p" #name, __builtin_return_address(0)))
 
 /// Defines gradwire_ncclX, the name that gradwire/replace/nccl.h uses, as an alias of the ncclX defined above it.
 #define GRADWIRE_NCCL_REPLACEMENT(name) extern "C" __attribute__((alias(#name))) decltype(name) gradwire_##name;

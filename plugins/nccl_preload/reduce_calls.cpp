@@ -31,13 +31,15 @@ class Library final : public drop_in::DeviceLibrary {
 
 /// The communicator's reducer, made by its first reduction. If the device refuses, returns null and says so once; the
 /// reduction must then fail, since other ranks may compress it.
-std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, CommunicatorState known, const std::string& name) {
+std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, const KnownCommunicator& communicator) {
+  CommunicatorState known = *communicator.state;
   if (!known.reducer && !known.refused) {
     try {
       known.ended = std::make_shared<std::atomic<bool>>(false);
-      known.reducer = std::make_shared<drop_in::DeviceReducer>(state().configuration, state().ledger,
-                                                               make_link(comm, known.rank, known.size, known.ended),
-                                                               state().process, name);
+      known.child = std::make_shared<ChildCommunicator>(comm, known.rank, known.size, communicator.shares);
+      known.reducer = std::make_shared<drop_in::DeviceReducer>(
+          state().configuration, state().ledger, make_link(comm, known.rank, known.size, known.ended, known.child),
+          state().process, communicator.name);
     } catch (...) {
       known.refused = true;
       Library().say(std::string(current_error().what()) +
@@ -108,6 +110,7 @@ bool may_be_captured(const Described& described) {
 std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Forward& forward,
                                                std::optional<TimedCall>& timed) {
   Described described = describe(request);
+  const bool apart = state().latest.exchange(request.comm) != request.comm;
   choice::Call& call = described.call;
   const bool captured = is_captured(request.stream);
   call.captured = captured && !may_be_captured(described);
@@ -117,7 +120,7 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
     return std::nullopt;
   }
   const CaptureTruce truce;
-  const auto reducer = reducer_of(request.comm, *described.comm->state, described.comm->name);
+  const auto reducer = reducer_of(request.comm, *described.comm);
   if (!reducer || !reducer->failure().empty()) {
     return ncclSystemError;
   }
@@ -133,6 +136,7 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
   }
   Library library;
   drop_in::DeviceCall made = device_call(request, described, reducer, forward, captured);
+  made.reduce.apart = apart;
   if (reducer->dry_run() || !made.decided.compress) {
     const drop_in::Router::Route route = reducer->route(call, made.decided, made.op, made.reduce);
     count(route.what, reducer->passed_totals(route, made.bytes));

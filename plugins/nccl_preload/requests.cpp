@@ -177,9 +177,11 @@ std::optional<TimedCall> observe(const NcclCall& request) noexcept {
   unseen([&] {
     Described described = describe(request);
     described.call.grouped = open_group != nullptr;
-    if (described.comm && described.comm->state && described.comm->state->reducer &&
-        !point_to_point(request.function)) {
-      described.comm->state->reducer->note_other_call();
+    if (!point_to_point(request.function)) {
+      state().latest = request.comm;
+      if (described.comm && described.comm->state && described.comm->state->reducer) {
+        described.comm->state->reducer->note_other_call();
+      }
     }
     choice::Reason reason = choice::decide(described.call, state().settings).reason;
     // This is asked last, since only this question costs a call into the driver.

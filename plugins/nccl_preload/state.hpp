@@ -1,6 +1,7 @@
 // The one state of the drop-in in a process. It is never destroyed: jobs call NCCL from exit handlers too.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -27,6 +28,7 @@ struct State {
   drop_in::Observation observation{configuration.planner};
   CallTimer timer{ledger, observation};
   LargestCommunicator largest;
+  std::atomic<ncclComm_t> latest = nullptr;  // communicator of the latest collective
 
   State();
 };

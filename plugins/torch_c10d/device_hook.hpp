@@ -1,11 +1,11 @@
-// Finds the part of the hook that reduces CUDA tensors, a shared object of its own beside the module: the module itself
-// needs no CUDA.
+// Finds what reduces CUDA tensors, a shared object of its own beside the module: the module itself needs no CUDA.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "plugins/torch_c10d/hook_engine.hpp"
+#include "plugins/torch_c10d/scatter_engine.hpp"
 
 namespace gradwire::torch_c10d {
 
@@ -13,5 +13,8 @@ namespace gradwire::torch_c10d {
 /// the shared object is not there or cannot be loaded, with the reason.
 [[nodiscard]] std::unique_ptr<HookEngine> load_device_hook_engine(const HookOptions& options,
                                                                   const std::string& device);
+/// The same for gradwire_torch.ReduceScatter.
+[[nodiscard]] std::unique_ptr<ScatterEngine> load_device_scatter_engine(const ScatterOptions& options,
+                                                                        const std::string& device);
 
 }  // namespace gradwire::torch_c10d

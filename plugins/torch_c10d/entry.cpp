@@ -76,7 +76,7 @@ PyMODINIT_FUNC PyInit_gradwire_torch() {
   if (!module) {
     return nullptr;
   }
-  for (const char* const name : {"__doc__", "__version__", "_create", "Hook", "name_buckets"}) {
+  for (const char* const name : {"__doc__", "__version__", "_create", "Hook", "ReduceScatter", "name_buckets"}) {
     const Object value(PyObject_GetAttrString(backend.get(), name));
     if (!value || PyObject_SetAttrString(module.get(), name, value.get()) != 0) {
       return nullptr;

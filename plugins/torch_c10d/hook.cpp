@@ -15,12 +15,9 @@
 #include <vector>
 
 #include "base/current_error.hpp"
-#include "base/environment.hpp"
-#include "base/timeout.hpp"
-#include "base/units.hpp"
-#include "plugins/torch_c10d/backend.hpp"
 #include "plugins/torch_c10d/ddp_model.hpp"
 #include "plugins/torch_c10d/device_hook.hpp"
+#include "plugins/torch_c10d/group_store.hpp"
 #include "plugins/torch_c10d/hook_engine.hpp"
 #include "plugins/torch_c10d/tensor_dtype.hpp"
 
@@ -37,45 +34,6 @@ std::vector<std::weak_ptr<HookEngine>>& live_engines() {
   return *engines;
 }
 
-py::module_ distributed() { return py::module_::import("torch.distributed"); }
-
-// Makes a store for a group that has none, such as one of the backend mpi. Collective.
-py::object make_store(const py::object& group, int rank, int size) {
-  const py::module_ dist = distributed();
-  const py::object host = py::module_::import("socket").attr("gethostname")();
-  py::list where;
-  where.append(py::none());
-  py::object store;
-  if (rank == 0) {
-    store = dist.attr("TCPStore")(host, 0, size, true, py::arg("wait_for_workers") = false);
-    where[0] = py::make_tuple(host, store.attr("port"));
-  }
-  dist.attr("broadcast_object_list")(where, dist.attr("distributed_c10d").attr("get_global_rank")(group, 0), group);
-  if (rank > 0) {
-    const py::tuple address = where[0];
-    store = dist.attr("TCPStore")(address[0], address[1], size, false, py::arg("wait_for_workers") = false);
-  }
-  return store;
-}
-
-// Returns a store with keys of this hook alone. Ranks make the hooks of a group in the same order.
-py::object store_of_hook(const py::object& group, int rank, int size) {
-  const py::module_ c10d = py::module_::import("torch.distributed.distributed_c10d");
-  const py::object groups = py::hasattr(c10d, "_world") ? c10d.attr("_world").attr("pg_map") : c10d.attr("_pg_map");
-  const py::tuple known = groups[group];  // backend and store
-  py::object store = known[1];
-  if (store.is_none()) {
-    store = make_store(group, rank, size);
-  }
-  const auto number = store.attr("add")("gradwire_hooks/rank" + std::to_string(rank), 1).cast<int>();
-  return distributed().attr("PrefixStore")("gradwire_hooks/" + std::to_string(number), store);
-}
-
-// Works with whichever smart pointer Python's object has.
-StorePointer pointer_of(const py::object& store) {
-  return StorePointer::unsafe_reclaim_from_nonowning(store.cast<c10d::Store*>());
-}
-
 Policy policy_of(const py::object& file, const std::optional<std::string>& codec) {
   if (!file.is_none() && codec) {
     throw py::value_error(std::string(kName) + ": policy and codec are both given; a policy names its codecs itself");
@@ -89,15 +47,6 @@ Policy policy_of(const py::object& file, const std::optional<std::string>& codec
     return policy;
   }
   return {};
-}
-
-std::chrono::milliseconds timeout_of(const std::optional<std::chrono::duration<double>>& given) {
-  std::chrono::milliseconds limit =
-      given ? std::chrono::duration_cast<std::chrono::milliseconds>(*given) : std::chrono::minutes(30);
-  if (const auto bound = drop_in::timeout_of_environment()) {
-    limit = std::min(limit, *bound);
-  }
-  return checked_timeout(limit, kName);
 }
 
 // A future for one bucket, which any thread may complete.
@@ -170,12 +119,12 @@ class Hook {
       : model_(model, kName),
         rank_(model_.group().attr("rank")().cast<int>()),
         world_size_(model_.group().attr("size")().cast<int>()) {
-    const transport::Rendezvous store = rendezvous_of(pointer_of(store_of_hook(model_.group(), rank_, world_size_)));
+    const transport::Rendezvous store = store_of_group(model_.group(), rank_, world_size_, "gradwire_hooks");
     try {
       HookOptions options{.rank = rank_,
                           .world_size = world_size_,
                           .policy = policy_of(policy, codec),
-                          .timeout = timeout_of(timeout),
+                          .timeout = timeout_of(timeout, kName),
                           .parameters = model_.parameters(),
                           .store = store,
                           .device = model_.device().index()};
@@ -299,7 +248,8 @@ class Hook {
     const at::NoGradGuard no_grad;
     const py::object mean = py::cast(buffer.div(world_size_));
     const py::object work =
-        distributed().attr("all_reduce")(mean, py::arg("group") = model_.group(), py::arg("async_op") = true);
+        py::module_::import("torch.distributed")
+            .attr("all_reduce")(mean, py::arg("group") = model_.group(), py::arg("async_op") = true);
     return work.attr("get_future")().attr("then")(
         py::cpp_function([](const py::object& future) { return future.attr("value")().attr("__getitem__")(0); }));
   }

@@ -97,7 +97,7 @@ class SessionHook final : public HookEngine {
   ~SessionHook() override {
     if (home_.is_elsewhere()) {  // a forked child has no thread to join
       new (std::nothrow) std::shared_ptr<drop_in::CallQueue>(std::move(queue_));
-      new (std::nothrow) std::shared_ptr<Session>(std::move(session_));
+      new (std::nothrow) std::shared_ptr<Session>(session());
     } else {
       close();
     }
@@ -119,8 +119,8 @@ class SessionHook final : public HookEngine {
   std::string save() override {
     drain();
     std::ostringstream stream;
-    if (session_) {
-      session_->save(stream);
+    if (const auto session = this->session()) {
+      session->save(stream);
     } else if (!loaded_.empty()) {
       if (loaded_.front().world_size != options_.world_size) {
         throw Error(ErrorCode::invalid_argument,
@@ -152,34 +152,38 @@ class SessionHook final : public HookEngine {
 
   std::uint64_t step() override {
     drain();
-    return session_ ? session_->step() : loaded_.empty() ? 0 : loaded_.front().step;
+    const auto session = this->session();
+    return session ? session->step() : loaded_.empty() ? 0 : loaded_.front().step;
   }
 
   void set_loss_scale(double scale) override {
     drain();
-    if (session_) {
-      session_->set_loss_scale(scale);
+    if (const auto session = this->session()) {
+      session->set_loss_scale(scale);
     }
     loss_scale_ = scale;
   }
 
   std::string statistics() override {
     drain();
-    return session_ ? session_->statistics().to_json() : std::string();
+    const auto session = this->session();
+    return session ? session->statistics().to_json() : std::string();
   }
   std::uint64_t residual_bytes() override {
     drain();
-    return session_ ? session_->residual_bytes() : 0;
+    const auto session = this->session();
+    return session ? session->residual_bytes() : 0;
   }
   std::string explain() override {
     drain();
-    return session_ ? session_->explain() : std::string();
+    const auto session = this->session();
+    return session ? session->explain() : std::string();
   }
 
   void abort(const std::string& why) noexcept override {
     const MutexLock lock(mutex_);
-    if (session_of_abort_) {
-      session_of_abort_->abort(why);
+    if (session_) {
+      session_->abort(why);
     } else {
       put_failure(options_.store, generation_, options_.rank, why);
     }
@@ -214,11 +218,14 @@ class SessionHook final : public HookEngine {
     }
   }
 
-  // abort() may be called while a step is under way; nothing else is.
+  // Any thread may call abort() while a step is under way.
+  [[nodiscard]] std::shared_ptr<Session> session() {
+    const MutexLock lock(mutex_);
+    return session_;
+  }
   void set_session(std::shared_ptr<Session> session) {
     const MutexLock lock(mutex_);
-    session_of_abort_ = session;
-    session_ = std::move(session);
+    session_.swap(session);
   }
 
   void take(HookBucket bucket) noexcept {
@@ -241,20 +248,21 @@ class SessionHook final : public HookEngine {
                          : "a backward pass began before all buckets of the one before were there; was that one ended "
                            "by an exception?");
     }
-    if (session_) {
-      give(bucket);
+    std::shared_ptr<Session> session = this->session();
+    if (session) {
+      give(*session, bucket);
     } else if (bucket.last) {
-      begin_session();
+      session = begin_session();
     }
     if (bucket.last) {
       member_->set_stream(bucket.stream);
-      session_->finish();
+      session->finish();
       end_step(nullptr);
     }
   }
 
   // Parameters have the order of the model, whatever that of DDP's buckets is.
-  void begin_session() {
+  [[nodiscard]] std::shared_ptr<Session> begin_session() {
     std::vector<const HookGradient*> gradients(options_.parameters.size());
     for (const HookBucket& bucket : step_) {
       for (const HookGradient& gradient : bucket.gradients) {
@@ -263,26 +271,28 @@ class SessionHook final : public HookEngine {
     }
     member_->set_stream(step_.back().stream);
     const transport::Rendezvous store = with_prefix(options_.store, generation_);
-    set_session(std::make_shared<Session>(member_->make_session(options_, store, [&] { throw_if_over(store); })));
+    auto session = std::make_shared<Session>(member_->make_session(options_, store, [&] { throw_if_over(store); }));
+    set_session(session);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (gradients[i] != nullptr) {
         const HookParameter& parameter = options_.parameters[i];
-        ids_[i] = session_->add(parameter.name, gradients[i]->view, TensorOptions{.ndim = parameter.ndim});
+        ids_[i] = session->add(parameter.name, gradients[i]->view, TensorOptions{.ndim = parameter.ndim});
       }
     }
     if (!loaded_.empty()) {
-      session::Access::load(*session_, loaded_, "load_state_dict");
+      session::Access::load(*session, loaded_, "load_state_dict");
       loaded_.clear();
     }
     if (loss_scale_) {
-      session_->set_loss_scale(*loss_scale_);
+      session->set_loss_scale(*loss_scale_);
     }
     for (const HookBucket& bucket : step_) {
-      give(bucket);
+      give(*session, bucket);
     }
+    return session;
   }
 
-  void give(const HookBucket& bucket) {
+  void give(Session& session, const HookBucket& bucket) {
     member_->set_stream(bucket.stream);
     for (const HookGradient& gradient : bucket.gradients) {
       if (!ids_[gradient.parameter]) {
@@ -290,7 +300,7 @@ class SessionHook final : public HookEngine {
                     "parameter \"" + options_.parameters[gradient.parameter].name +
                         "\" was in no bucket of the first backward pass; make a new hook where parameters change");
       }
-      session_->ready(*ids_[gradient.parameter], gradient.view);
+      session.ready(*ids_[gradient.parameter], gradient.view);
     }
   }
 
@@ -342,8 +352,7 @@ class SessionHook final : public HookEngine {
   std::atomic<bool> in_step_ = false;  // a bucket was posted that is not done
   std::atomic<bool> closing_ = false;
   Mutex mutex_;
-  std::shared_ptr<Session> session_of_abort_ GUARDED_BY(mutex_);  // the same as session_
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<Session> session_ GUARDED_BY(mutex_);
   std::shared_ptr<drop_in::CallQueue> queue_ GUARDED_BY(mutex_);  // null if the session only enqueues
 };
 

@@ -47,7 +47,7 @@ struct HookOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  // for any single wait
   std::vector<HookParameter> parameters = {};
   transport::Rendezvous store = {};  // with keys of this hook alone
-  int device = 0;                    // of CUDA; for make_device_hook_engine()
+  int device = 0;                    // of CUDA; for gradients in its memory
 };
 
 class HookEngine {
@@ -107,9 +107,9 @@ class HookMember {
   virtual void set_stream(void* /*stream*/) {}
 };
 
-/// Checks nothing and connects to nobody.
+/// Makes an engine over `member`. It checks nothing and connects to nobody before the first backward pass has ended.
 [[nodiscard]] std::unique_ptr<HookEngine> make_hook_engine(HookOptions options, std::unique_ptr<HookMember> member);
-/// Over host memory and connections of its own.
+/// The same for gradients in host memory, over TCP connections that the session makes.
 [[nodiscard]] std::unique_ptr<HookEngine> make_host_hook_engine(HookOptions options);
 
 /// Tells ranks that wait for this one in their first backward pass why it does not come: it could make no engine.
@@ -118,8 +118,8 @@ void tell_of_failure(const transport::Rendezvous& store, int rank, const std::st
 /// The options of the sessions that members make.
 [[nodiscard]] SessionOptions session_options(const HookOptions& options);
 
-/// The function that the shared object with the device's part exports: make_device_hook_engine(options), whose result
-/// the caller owns. It throws as HookMember::make_session() does.
+/// The function that the shared object with the device's part exports. It makes an engine over CUDA, which the caller
+/// owns. Error(unsupported) where there is no driver, Error(invalid_argument) where the device is not there.
 inline constexpr const char* kDeviceHookFunction = "gradwire_torch_make_device_hook_engine";
 using DeviceHookFunction = HookEngine* (*)(const HookOptions&);
 

@@ -13,6 +13,7 @@
 #include "plugins/torch_c10d/backend.hpp"
 #include "plugins/torch_c10d/ddp_names.hpp"
 #include "plugins/torch_c10d/hook.hpp"
+#include "plugins/torch_c10d/scatter.hpp"
 
 namespace py = pybind11;
 
@@ -88,6 +89,7 @@ PYBIND11_MODULE(_gradwire_torch, module) {
              "Names DDP's buckets by their parameters, so that rules of the policy match them. Call it once, after "
              "DistributedDataParallel; it is the model's communication hook.");
   own::add_hook_class(module);
+  own::add_scatter_class(module);
   const py::module_ distributed = py::module_::import("torch.distributed");
   const py::object enlist = distributed.attr("Backend").attr("register_backend");
 #if TORCH_VERSION_MAJOR >= 2

@@ -10,22 +10,26 @@
 
 namespace gradwire::choice {
 
-/// One all-reduce of a communicator, as one rank sees it. Addresses differ between ranks; the rest does not.
+/// One all-reduce of a communicator, as one rank sees it. Addresses and `apart` may differ between ranks.
 struct PlacedCall {
   std::uint64_t address = 0;  // of the buffer that is read
   bool mark = false;          // other collectives came on the communicator since the call before
+  bool apart = false;         // this process made collectives on other communicators since then
   bool half = false;          // 16-bit values, which activations have, too
 };
 
 /// A place counts as a gradient's after so many steps in a row.
 inline constexpr std::size_t kStepsOfAPlace = 4;
 /// Without marks nothing says where a step ends. Two activations that take turns at two addresses then look like two
-/// buckets, so a step with 16-bit values needs so many calls without a mark: the layers of a model come between two.
-inline constexpr std::size_t kUnmarkedHalfCalls = 1024;
+/// buckets. So a step of which all calls look alike, or which has 16-bit values, needs so many calls without a mark:
+/// the layers of a model come between two. Buckets of DDP differ in size. Where calls on other communicators come
+/// between, such as those of gradients, such a step must repeat with them.
+inline constexpr std::size_t kUnmarkedCalls = 1024;
 
 /// Whether each of the latest `period` calls, oldest first, is a gradient's if a step has so many calls: its address
-/// came exactly once in each of the last kStepsOfAPlace steps, so many calls apart. All false if there are fewer calls.
-[[nodiscard]] std::vector<bool> gradients_of_step(std::span<const PlacedCall> calls, std::size_t period);
+/// came exactly once in each of the last `steps` steps, so many calls apart. All false if there are fewer calls.
+[[nodiscard]] std::vector<bool> gradients_of_step(std::span<const PlacedCall> calls, std::size_t period,
+                                                  std::size_t steps = kStepsOfAPlace);
 
 /// Returns the number of calls in a step, a multiple of `shortest`, after which the kinds of calls repeat; 0 if it is
 /// not known yet. It is the shortest one with which marks repeat and which has a gradient's place. Marks of the older

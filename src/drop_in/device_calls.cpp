@@ -77,8 +77,10 @@ int compress(std::span<const Routed> routed, DeviceLibrary& library) {
   int code = 0;
   for (auto first = routed.begin(); first != routed.end();) {
     DeviceReducer& reducer = *first->call->reducer;
-    const auto last =
-        std::find_if(first, routed.end(), [&](const Routed& each) { return each.call->reducer.get() != &reducer; });
+    const bool captured = first->call->reduce.captured;  // what is captured runs apart from what is not
+    const auto last = std::find_if(first, routed.end(), [&](const Routed& each) {
+      return each.call->reducer.get() != &reducer || each.call->reduce.captured != captured;
+    });
     std::vector<DeviceReducer::Job> jobs;
     std::transform(first, last, std::back_inserter(jobs), [](const Routed& each) {
       return DeviceReducer::Job{each.route, each.call->reduce};

@@ -37,31 +37,6 @@ bool any_twice(std::vector<std::uint64_t> values) {
   return std::adjacent_find(values.begin(), values.end()) != values.end();
 }
 
-// A group of messages that is closed even if one of them fails: otherwise the library keeps it open for the thread.
-class MessageGroup {
- public:
-  explicit MessageGroup(exchange::StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
-  ~MessageGroup() {
-    if (open_) {
-      try {
-        backend_.end_group();
-      } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is on its way
-      }
-    }
-  }
-  MessageGroup(const MessageGroup&) = delete;
-  MessageGroup& operator=(const MessageGroup&) = delete;
-
-  void end() {
-    open_ = false;
-    backend_.end_group();
-  }
-
- private:
-  exchange::StreamBackend& backend_;
-  bool open_ = true;
-};
-
 AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
   std::vector<RankSettings> all;
   std::vector<std::uint64_t> processes;
@@ -113,7 +88,7 @@ void DeviceReducer::open() {
 
 void DeviceReducer::post() {
   const CurrentDevice current(device_);
-  swap(agreeing_);
+  link_->gather(agreeing_.memory, agreeing_.each);
 }
 
 void DeviceReducer::close() {
@@ -144,20 +119,6 @@ void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) 
   backend_.wait(Queue::communication, backend_.record(Queue::compute));
 }
 
-void DeviceReducer::swap(const Exchange& exchange) {
-  const auto part = [&](int rank) {
-    return std::span(exchange.memory + static_cast<std::size_t>(rank) * exchange.each, exchange.each);
-  };
-  MessageGroup group(backend_);
-  for (int distance = 1; distance < world_; ++distance) {
-    const int to = (rank_ + distance) % world_;
-    const int from = (rank_ + world_ - distance) % world_;
-    backend_.send(part(rank_), to);
-    backend_.receive(part(from), from);
-  }
-  group.end();
-}
-
 std::vector<std::byte> DeviceReducer::download(Exchange& exchange) {
   backend_.wait(Queue::compute, backend_.record(Queue::communication));
   std::vector<std::byte> all(exchange.each * static_cast<std::size_t>(world_));
@@ -166,15 +127,41 @@ std::vector<std::byte> DeviceReducer::download(Exchange& exchange) {
   return all;
 }
 
-bool DeviceReducer::all_say(std::uint64_t value) {
+template <class T>
+std::vector<T> DeviceReducer::gather(const T& mine) {
   const CurrentDevice current(device_);
   Exchange exchange;
-  upload(exchange, std::as_bytes(std::span(&value, 1)));
-  swap(exchange);
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(world_));
+  link_->begin_run(false);
+  upload(exchange, std::as_bytes(std::span(&mine, 1)));
+  link_->gather(exchange.memory, exchange.each);
+  std::vector<T> all(static_cast<std::size_t>(world_));
   const std::vector<std::byte> bytes = download(exchange);
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  link_->end_run(false);
+  std::memcpy(all.data(), bytes.data(), bytes.size());
+  return all;
+}
+
+bool DeviceReducer::all_say(std::uint64_t value) {
+  const std::vector<std::uint64_t> values = gather(value);
   return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
+}
+
+// The first calls that are compressed are the same ones on all ranks, and so are those that are captured. The exchange
+// of offers ends behind all earlier calls on the job's communicator: NCCL wants none under way when it is split.
+void DeviceReducer::open_own_communicator(const Job& first) {
+  OwnCommunicator* const own = link_->own_communicator();
+  if (own == nullptr || own->settled() || first.reduce.captured) {
+    return;
+  }
+  const std::vector<OwnCommunicator::Offer> offers = gather(own->offer());
+  const bool made = own->make(offers);
+  const bool all = all_say(made ? 1 : 0) && made;
+  own->settle(all);
+  if (!all && rank_ == 0) {
+    lines_.push_back("a communicator of " + std::to_string(world_) +
+                     " ranks gets no second one for gradwire's messages, since NCCL or the memory of some rank refuses "
+                     "it: the job's calls on it come behind the compressed ones before them");
+  }
 }
 
 std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enqueue(std::span<const Job> jobs) {
@@ -186,6 +173,8 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
       device_.follow_caller();
     }
   }
+  const bool captured = jobs.front().reduce.captured;
+  link_->begin_run(captured);
   std::vector<std::shared_ptr<const exchange::StreamExecution>> executions;
   for (const Job& job : jobs) {
     executions.push_back(enqueue(job, static_cast<std::uint32_t>(executions.size())));
@@ -195,11 +184,12 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
     backend_.release(factor);
   }
   device_.advance(step_);  // all jobs of a run have the same step, since their last kernels are only enqueued now
+  link_->end_run(captured);
   for (void* stream : streams) {
     link_->set_caller(stream);
     device_.lead_caller();
   }
-  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
+  if (captured) {
     device_.arena().fence();
   }
   return executions;
@@ -207,16 +197,12 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
 
 void DeviceReducer::run(std::span<const Job> jobs) {
   const CurrentDevice current(device_);
+  open_own_communicator(jobs.front());
   forget_old_residuals();
   const auto executions = enqueue(jobs);
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
-      release({&residuals_[*place], 1});  // this call has added them
-      residuals_[*place] = {};
-      if (*place < rooms_.size()) {  // others may take the memory, so the ranks will ask each other again
-        room_taken_ -= rooms_[*place].value_or(0);
-        rooms_[*place].reset();
-      }
+      drop_residuals(*place);  // this call has added them
     }
     router_->count(jobs[i].route, executions[i]->statistics());
   }
@@ -225,6 +211,7 @@ void DeviceReducer::run(std::span<const Job> jobs) {
 // The copy holds the input where the call for the job comes first, since that may overwrite it.
 int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library) {
   const CurrentDevice current(device_);
+  open_own_communicator(job);
   const choice::DeviceGate::Trial& trial = *job.route.trial;
   const bool scatters = job.route.what.function == Function::nccl_reduce_scatter;
   std::byte* copy = trials_->copy();
@@ -338,6 +325,17 @@ void DeviceReducer::release(std::span<const Residuals> old) {
         backend_.release(reinterpret_cast<std::byte*>(range.data));
       }
     }
+  }
+}
+
+void DeviceReducer::drop_residuals(std::size_t place) {
+  if (place < residuals_.size()) {
+    release({&residuals_[place], 1});
+    residuals_[place] = {};
+  }
+  if (place < rooms_.size()) {  // others may take the memory
+    room_taken_ -= rooms_[place].value_or(0);
+    rooms_[place].reset();
   }
 }
 

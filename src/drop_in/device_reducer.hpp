@@ -19,6 +19,7 @@
 #include "drop_in/device_exchange.hpp"
 #include "drop_in/device_roles.hpp"
 #include "drop_in/device_trials.hpp"
+#include "drop_in/own_communicator.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
@@ -26,8 +27,9 @@
 
 namespace gradwire::drop_in {
 
-/// The communicator as a device that enqueues messages, for calls from any of the job's streams. Its messages and the
-/// job's own calls on that communicator run in the order in which they were enqueued.
+/// The communicator as a device that enqueues messages, for calls from any of the job's streams. What ranks exchange
+/// beside the calls, and all messages while there is no own_communicator(), run in one order with the job's own calls
+/// on that communicator.
 class DeviceLink {
  public:
   DeviceLink() = default;
@@ -38,6 +40,15 @@ class DeviceLink {
   [[nodiscard]] virtual exchange::StreamDevice& device() noexcept = 0;
   /// Sets the stream, a handle of the library, to which follow_caller() and lead_caller() refer from now on.
   virtual void set_caller(void* stream) = 0;
+  /// Between follow_caller() and lead_caller(): orders a run of calls, which is captured into a graph or not, behind
+  /// all earlier ones and behind the latest replays of graphs, whatever their streams.
+  virtual void begin_run(bool captured) = 0;
+  virtual void end_run(bool captured) = 0;
+  /// Enqueues on the communication queue: each rank sends its part of `all`, [rank * each, (rank + 1) * each), and gets
+  /// the parts of the others. May be called in a group of the library.
+  virtual void gather(std::byte* all, std::size_t each) = 0;
+  /// Null if messages always travel on the job's communicator.
+  [[nodiscard]] virtual OwnCommunicator* own_communicator() noexcept { return nullptr; }
   /// The messages by which the ranks agree on numbers beside the calls.
   [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
   [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
@@ -54,6 +65,7 @@ struct DeviceReduce {
   const void* device_factor = nullptr;  // if not null, the factor: a value of `dtype` in device memory
   void* stream = nullptr;
   bool captured = false;  // the stream is being captured into a graph
+  bool apart = false;     // this process has made collectives on other communicators since the call before
 };
 
 class DeviceReducer {
@@ -107,7 +119,7 @@ class DeviceReducer {
     DeviceReduce reduce;
   };
   /// Enqueues the routed calls in order and counts them. They run after all that the jobs' streams hold, which then
-  /// wait for them.
+  /// wait for them. All of them are captured, or none.
   void run(std::span<const Job> jobs);
   /// Has the library make a job's call, with these buffers; returns its code.
   using LibraryCall = std::function<int(const void* send, void* receive)>;
@@ -148,11 +160,14 @@ class DeviceReducer {
   };
 
   void upload(Exchange& exchange, std::span<const std::byte> mine);
-  void swap(const Exchange& exchange);
   [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
+  // Returns what each rank has given.
+  template <class T>
+  [[nodiscard]] std::vector<T> gather(const T& mine);
   [[nodiscard]] bool all_say(std::uint64_t value);
+  void open_own_communicator(const Job& first);
   // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
-  [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer);
+  [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const DeviceReduce& reduce);
   void begin_call();
   void forget_old_residuals();
   [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
@@ -164,6 +179,8 @@ class DeviceReducer {
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
+  // Frees the residuals of a call in the step; the ranks will ask each other again for room.
+  void drop_residuals(std::size_t place);
 
   const Configuration& configuration_;
   Ledger& ledger_;

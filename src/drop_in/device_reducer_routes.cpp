@@ -44,7 +44,7 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
   const std::uint64_t breaks = roles_.breaks();
   if (decided.compress) {
     begin_call();
-    const Reason reason = trials_ ? reason_of_role(call, router_->any_role(call), true, reduce.send) : Reason::none;
+    const Reason reason = trials_ ? reason_of_role(call, router_->any_role(call), true, reduce) : Reason::none;
     if (reason != Reason::none) {
       allowed = {.compress = false, .reason = reason};
     }
@@ -58,8 +58,7 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     ++uncounted_;
     return route;
   }
-  const Reason reason =
-      trials_ ? Reason::none : reason_of_role(call, route.any_role, route.decision.compress, reduce.send);
+  const Reason reason = trials_ ? Reason::none : reason_of_role(call, route.any_role, route.decision.compress, reduce);
   if (roles_.breaks() != breaks) {
     kinds_.clear();
     if (trials_) {  // the router has not seen the calls that broke the step
@@ -67,6 +66,9 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     }
   }
   if (route.decision.compress && reason != Reason::none && !dry_run()) {
+    if (route.keeps) {  // a call that lost its role carries other values than those of which these are left
+      drop_residuals(*route.keeps);
+    }
     pass(route, reason);
   }
   if (route.decision.compress && route.keeps && !has_room(call, route, reduce)) {
@@ -133,13 +135,13 @@ void DeviceReducer::end_call(void* stream) {
 
 // Roles are learnt from all all-reduces that the arguments allow to compress, whatever the policy says, so that a rule
 // does not change what a step is.
-Reason DeviceReducer::reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer) {
+Reason DeviceReducer::reason_of_role(const Call& call, bool any_role, bool compressible, const DeviceReduce& reduce) {
   if (call.function != Function::nccl_all_reduce) {
     ++uncounted_;
     const bool half = element_bytes(*call.dtype) < sizeof(float);
     return half && !any_role ? Reason::half_scatter : Reason::none;
   }
-  const DeviceRoles::Role role = roles_.next(signature_of(call), buffer, uncounted_ + other_calls_);
+  const DeviceRoles::Role role = roles_.next(signature_of(call), reduce.send, uncounted_ + other_calls_, reduce.apart);
   needs_roles_ = needs_roles_ || (compressible && !any_role);
   if (any_role || role == DeviceRoles::Role::gradient) {
     return Reason::none;

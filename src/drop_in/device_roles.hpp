@@ -1,6 +1,7 @@
-// Which all-reduces of one communicator carry gradients, agreed by its ranks: each rank votes by the addresses that it
-// sees, and what all ranks agree on counts. The votes are words whose largest values the ranks exchange. Everything but
-// the votes follows from what all ranks know alike, so all ranks give the same roles to the same calls.
+// Which all-reduces of one communicator carry gradients, as its ranks agree: each rank votes by the addresses that it
+// sees, and a call is a gradient's if no rank objects. Votes are words, of which the ranks exchange the largest values.
+// All else that decides is known alike on all ranks, so they give the same roles to the same calls. Ranks vote again
+// now and then: a gradient's place whose rhythm broke since loses its role, until the step changes.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +24,12 @@ class DeviceRoles {
   };
   /// Words of an exchange.
   static constexpr std::size_t kWords = 64;
+  /// Calls after which the ranks vote again on all gradients, or four steps, if these are longer.
+  static constexpr std::size_t kCallsOfARound = 1024;
 
   /// Notes the next all-reduce that could be compressed and returns its role. `others` counts the other collectives on
-  /// the communicator so far.
-  [[nodiscard]] Role next(const Signature& call, const void* buffer, std::uint64_t others);
+  /// the communicator so far. `apart`: this process has made collectives on other communicators since the call before.
+  [[nodiscard]] Role next(const Signature& call, const void* buffer, std::uint64_t others, bool apart = false);
   /// Whether there is something to vote on: the same on all ranks.
   [[nodiscard]] bool asks() const noexcept;
   /// Writes this rank's votes for an exchange of the largest values. One exchange at a time.
@@ -43,7 +46,9 @@ class DeviceRoles {
   static constexpr std::size_t kMostCalls = 2 * StepTracker::kLongestPeriod;
 
   [[nodiscard]] std::vector<choice::PlacedCall> latest(std::size_t calls) const;
-  void vote_on_places(std::span<std::uint32_t> votes, std::size_t period, std::size_t first) const;
+  [[nodiscard]] std::size_t calls_of_a_round() const noexcept;
+  [[nodiscard]] std::size_t steps_to_look_at() const noexcept;
+  void vote_on_places(std::span<std::uint32_t> votes, std::size_t period, std::size_t first, std::size_t steps) const;
 
   StepTracker tracker_{false};  // learns after how many calls their kinds repeat, and notes if they no longer do
   std::deque<choice::PlacedCall> calls_;  // the latest ones
@@ -52,7 +57,10 @@ class DeviceRoles {
   std::size_t period_ = 0;                // calls in a step, once agreed
   std::vector<Role> roles_;               // by place
   std::vector<Signature> kinds_;          // by place, as of the latest step
-  std::size_t known_ = 0;                 // places that were voted on
+  std::size_t next_ = 0;                  // place on which the votes of this round go on
+  bool again_ = false;                    // all places were voted on before
+  std::uint64_t adopted_ = 0;             // number of the next call when the step was agreed on
+  std::uint64_t round_ended_ = 0;         // and when all places had been voted on
   std::uint64_t breaks_ = 0;
   bool voted_ = false;  // a vote is under way
 };

@@ -14,7 +14,8 @@ namespace {
 
 using Calls = std::vector<PlacedCall>;
 
-// Makes a call of each letter: the same letter is the same address, "?" a new one, "|" a mark before the next call.
+// Makes a call of each letter: the same letter is the same address, "?" a new one, "|" a mark before the next call, "/"
+// a call on another communicator before it.
 class Job {
  public:
   explicit Job(bool half = false) : half_(half) {}
@@ -24,9 +25,12 @@ class Job {
       for (const char letter : letters) {
         if (letter == '|') {
           mark_ = true;
+        } else if (letter == '/') {
+          apart_ = true;
         } else {
           calls.push_back({.address = letter == '?' ? ++fresh_ : static_cast<std::uint64_t>(letter),
                            .mark = std::exchange(mark_, false),
+                           .apart = std::exchange(apart_, false),
                            .half = half_});
         }
       }
@@ -48,22 +52,53 @@ class Job {
  private:
   bool half_;
   bool mark_ = false;
+  bool apart_ = false;
   std::uint64_t fresh_ = 1000;
 };
 
 // Mutation tried: three steps suffice.
-TEST(GradientPlaces, BucketsOfEqualSizeAreGradientsAfterFourSteps) {
-  EXPECT_EQ(Job().step("abc", 3).places(), "");
-  EXPECT_EQ(Job().step("abc", 4).places(), "ggg");
-  EXPECT_EQ(Job().step("abc", 30).places(3), "ggg") << "sizes that differ";
+TEST(GradientPlaces, BucketsAreGradientsAfterFourSteps) {
+  EXPECT_EQ(Job().step("abc", 3).places(3), "") << "sizes that differ";
+  EXPECT_EQ(Job().step("abc", 4).places(3), "ggg");
+  EXPECT_EQ(Job().step("abc", 30).places(3), "ggg");
   EXPECT_EQ(Job().step("|abc", 4).places(), "ggg") << "with the loss";
   EXPECT_EQ(Job().step("ab|c", 4).places(), "ggg");
 }
 
+// Mutation tried: only 16-bit values wait.
+TEST(GradientPlaces, CallsThatAllLookAlikeWaitForAMark) {
+  EXPECT_EQ(Job().step("abc", 341).places(), "");
+  EXPECT_EQ(Job().step("abc", 342).places(), "ggg");
+  EXPECT_EQ(Job().step("tu", 500).places(), "") << "activations that take turns, or two buckets";
+  EXPECT_EQ(Job().step("|tu", 6).places(), "gg");
+}
+
+// Mutation tried: calls on other communicators are not looked at.
+TEST(GradientPlaces, CallsOnOtherCommunicatorsShowTheStepOfCallsThatLookAlike) {
+  std::string layers;  // tensor parallelism; data parallelism has a communicator of its own
+  for (int layer = 0; layer < 48; ++layer) {
+    layers += layer == 0 ? "/tu" : "tu";
+  }
+  for (const bool half : {false, true}) {
+    for (int steps = 2; steps < 40; ++steps) {
+      EXPECT_EQ(Job(half).step(layers, steps).places(), "") << steps;
+    }
+    EXPECT_EQ(Job(half).step("/ab", 6).places(), "gg") << "buckets between calls of tensor parallelism";
+  }
+  EXPECT_EQ(Job().step("a/bc").step("ab/c").step("/abc", 4).places(3), "ggg") << "sizes differ: any order will do";
+}
+
+TEST(GradientPlaces, LongerRhythmsShowWhatBrokeOnce) {
+  const Calls calls = Job().step("abc", 5).step("aBc").step("abc", 6).calls;
+  EXPECT_EQ(gradients_of_step(calls, 3), std::vector({true, true, true}));
+  EXPECT_EQ(gradients_of_step(calls, 3, 12), std::vector({true, false, true}));
+  EXPECT_EQ(gradients_of_step(calls, 3, 13), std::vector({false, false, false})) << "so many steps are not known";
+}
+
 TEST(GradientPlaces, TheFirstStepsOfAJobDoNotMatter) {
-  EXPECT_EQ(Job().step("|xyz|w|").step("abc", 8).places(), "ggg") << "DDP makes its buckets anew after one step";
-  EXPECT_EQ(Job().step("abc", 4).step("aBc").places(), "gng") << "one moved";
-  EXPECT_EQ(Job().step("abc", 4).step("aBc", 4).places(), "ggg");
+  EXPECT_EQ(Job().step("|xyz|w|").step("abc", 8).places(3), "ggg") << "DDP makes its buckets anew after one step";
+  EXPECT_EQ(Job().step("abc", 4).step("aBc").places(3), "gng") << "one moved";
+  EXPECT_EQ(Job().step("abc", 4).step("aBc", 4).places(3), "ggg");
 }
 
 // Mutations tried: an address may come twice in a step; an address may change.

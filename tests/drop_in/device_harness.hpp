@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -129,6 +130,23 @@ class ScriptedClock final : public DeviceClock {
   std::uint64_t called_ = 0;
 };
 
+// A second communicator that a test lets a rank refuse. Messages of a HostDevice have one transport, which both use.
+class HostOwnCommunicator final : public OwnCommunicator {
+ public:
+  [[nodiscard]] bool settled() const noexcept override { return uses.has_value(); }
+  [[nodiscard]] Offer offer() noexcept override { return {.able = able ? 1U : 0U, .splits = 1}; }
+  [[nodiscard]] bool make(std::span<const Offer> offers) noexcept override {
+    offered = std::vector<Offer>(offers.begin(), offers.end());
+    return makes && std::all_of(offers.begin(), offers.end(), [](const Offer& offer) { return offer.able != 0; });
+  }
+  void settle(bool all) noexcept override { uses = all; }
+
+  bool able = true;
+  bool makes = true;
+  std::vector<Offer> offered;
+  std::optional<bool> uses;
+};
+
 class HostLink final : public DeviceLink {
  public:
   HostLink(const std::shared_ptr<Transport>& transport, std::size_t limit)
@@ -143,6 +161,22 @@ class HostLink final : public DeviceLink {
     }
   }
 
+  // All work has one caller's stream here, which orders it.
+  void begin_run(bool /*captured*/) override {}
+  void end_run(bool /*captured*/) override {}
+  void gather(std::byte* all, std::size_t each) override {
+    exchange::StreamBackend& backend = host.backend();
+    const int world = backend.world_size();
+    const auto part = [&](int rank) { return std::span(all + static_cast<std::size_t>(rank) * each, each); };
+    backend.begin_group();
+    for (int distance = 1; distance < world; ++distance) {
+      const int from = (backend.rank() + world - distance) % world;
+      backend.send(part(backend.rank()), (backend.rank() + distance) % world);
+      backend.receive(part(from), from);
+    }
+    backend.end_group();
+  }
+  [[nodiscard]] OwnCommunicator* own_communicator() noexcept override { return has_own ? &own : nullptr; }
   [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port; }
   [[nodiscard]] DeviceClock& clock() noexcept override { return times; }
 
@@ -150,6 +184,8 @@ class HostLink final : public DeviceLink {
   test::HostDevice host;
   TransportPort port;
   ScriptedClock times;
+  HostOwnCommunicator own;
+  bool has_own = false;
   std::vector<void*> streams;
   bool blocks = false;  // the host waits for the other ranks before it goes on, as in a first message between two ranks
 };

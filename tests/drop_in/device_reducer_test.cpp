@@ -120,6 +120,7 @@ TEST(DeviceReducer, TheBytesOfTheHost) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
       const auto rank = static_cast<std::size_t>(transport->rank());
       Single device(configuration, transport);
+      device.place.link->has_own = true;
       Communicator host(host_world[rank]);
       const bool scatters = given.call.function == kScatter;
       const std::uint64_t all = given.call.count * (scatters ? 3 : 1);
@@ -382,6 +383,32 @@ TEST(DeviceReducer, DamagedFramesAreTold) {
     ASSERT_EQ(rank.nccl.said.size(), 1U) << "once";
     EXPECT_THAT(rank.nccl.said[0], HasSubstr("arrived damaged"));
   });
+}
+
+// Mutations tried: a rank that has a second communicator uses it although another one has none; ranks ask each other
+// again at every call.
+TEST(DeviceReducer, ASecondCommunicatorIsUsedIfAllRanksHaveIt) {
+  const Configuration configuration = configuration_of("");
+  for (const int refusing : {-1, 0, 2}) {
+    for (const bool offers : {true, false}) {
+      run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+        Single device(configuration, transport);
+        HostLink& link = *device.place.link;
+        link.has_own = true;
+        (offers ? link.own.makes : link.own.able) = transport->rank() != refusing;
+        std::vector<float> values;
+        for (int call = 0; call < 3; ++call) {
+          std::fill(values.begin(), values.end(), 0.5F);
+          EXPECT_TRUE(device.reduce_in_place(kElements, values));
+          EXPECT_NEAR(values[11], 1.5F, 0.02F);
+          EXPECT_EQ(link.own.uses, std::optional(refusing < 0));
+          EXPECT_EQ(std::exchange(link.own.offered, {}).size(), call == 0 ? 3U : 0U);
+        }
+        EXPECT_THAT(device.place.reducer->failure(), IsEmpty());
+        EXPECT_EQ(device.nccl.said.size(), refusing >= 0 && transport->rank() == 0 ? 1U : 0U);
+      });
+    }
+  }
 }
 
 }  // namespace

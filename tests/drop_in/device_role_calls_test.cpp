@@ -71,8 +71,13 @@ void run_roles(int ranks, const std::string& policy, const std::function<void(Ro
   });
 }
 
+// Buffers as buckets of DDP, which differ in size.
 std::vector<std::vector<float>> buffers(std::size_t count) {
-  return std::vector<std::vector<float>>(count, std::vector<float>(kRoleCount, 0.5F));
+  std::vector<std::vector<float>> made;
+  for (std::size_t i = 0; i < count; ++i) {
+    made.emplace_back(kRoleCount + i, 0.5F);
+  }
+  return made;
 }
 
 // Mutation tried: open roles are compressed.
@@ -138,6 +143,40 @@ TEST(DeviceRoleCalls, OneRankThatDisagreesKeepsTheCallExactOnAll) {
   });
 }
 
+// Mutation tried: the residuals stay.
+TEST(DeviceRoleCalls, ACallThatLosesItsRolePassesAndItsResidualsGo) {
+  run_roles(2, "[defaults]\ncodec = \"int4\"\n", [](RoleRank& rank) {
+    auto buckets = buffers(3);
+    std::vector<std::vector<float>> all;  // kept, so that no address comes again
+    const auto step = [&](bool moves) {
+      std::string seen;
+      for (auto& bucket : buckets) {
+        if (moves && &bucket == &buckets[1] && rank.rank == 1) {
+          all.push_back(std::move(bucket));
+          bucket.assign(all.back().size(), 0.5F);
+        }
+        seen += rank.reduce(bucket);
+      }
+      return seen;
+    };
+    std::string seen;
+    for (int i = 0; i < 60; ++i) {
+      seen = step(false);
+    }
+    EXPECT_EQ(seen, "ccc");
+    const std::uint64_t residuals = rank.place.reducer->residual_bytes();
+    EXPECT_EQ(step(true), "ccc") << "until the ranks vote";
+    for (int i = 0; i < 400; ++i) {
+      seen = step(false);
+    }
+    EXPECT_EQ(seen, "c-c");
+    EXPECT_GE(rank.calls(Reason::no_gradient), 1U);
+    const std::uint64_t left = rank.place.reducer->residual_bytes();
+    EXPECT_GT(left, 0U);
+    EXPECT_LE(left, residuals - 4 * kRoleCount);
+  });
+}
+
 // Mutation tried: the gate gets calls without a role.
 TEST(DeviceRoleCalls, NoActivationIsTriedForAuto) {
   run_roles(2, "[defaults]\ncodec = \"auto\"\nallow = [\"int8\"]\n", [](RoleRank& rank) {
@@ -184,7 +223,7 @@ TEST(DeviceRoleCalls, RolesAreFoundInGroups) {
     for (int step = 0; step < 40; ++step) {
       std::vector<DeviceCall> calls;
       for (auto& bucket : buckets) {
-        calls.push_back(call_of(rank.place, {}, bucket.data(), bucket.data(), rank.nccl));
+        calls.push_back(call_of(rank.place, {.count = bucket.size()}, bucket.data(), bucket.data(), rank.nccl));
       }
       rank.nccl.log.clear();
       EXPECT_EQ(issue(calls, rank.nccl), 0);

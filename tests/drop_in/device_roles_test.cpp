@@ -98,14 +98,74 @@ class VotingRanks {
   std::uint64_t exchanges_ = 0;
 };
 
-const std::vector<Made> kBuckets = {bucket(100), bucket(200), bucket(300), bucket(400)};
+const std::vector<Made> kBuckets = {bucket(100), bucket(200), bucket(300), bucket(400, 1001)};
 
-TEST(DeviceRoles, BucketsOfEqualSizeBecomeGradients) {
+TEST(DeviceRoles, BucketsBecomeGradients) {
   VotingRanks world(3);
   EXPECT_EQ(world.steps(kBuckets, 31), "....") << "124 calls";
   EXPECT_EQ(world.steps(kBuckets, 2), "gggg") << "128 calls and a step";
   EXPECT_EQ(world.steps(kBuckets, 100), "gggg");
   EXPECT_EQ(world.exchanges(), 1U) << "nothing is left to vote on";
+}
+
+TEST(DeviceRoles, CallsThatLookAlikeWaitForAThousandOfThem) {
+  const std::vector<Made> buckets = {bucket(100), bucket(200)};
+  VotingRanks world(2);
+  EXPECT_EQ(world.steps(buckets, 512), "..");
+  EXPECT_EQ(world.steps(buckets, 1536), "gg");
+}
+
+// Mutations tried: ranks never vote again; they look at four steps alone.
+TEST(DeviceRoles, APlaceWhoseRhythmBreaksLosesItsRole) {
+  std::uintptr_t fresh = 5000;
+  bool moves = false;
+  std::vector<Made> step = kBuckets;
+  step[1].address = [&](std::size_t rank) { return moves && rank == 1 ? ++fresh : 200 + 1'000'000 * rank; };
+  VotingRanks world(2);
+  EXPECT_EQ(world.steps(step, 100), "gggg");
+  moves = true;
+  world.step(step);
+  moves = false;
+  EXPECT_EQ(world.steps(step, 100), "gggg") << "until they vote";
+  EXPECT_EQ(world.steps(step, 200), "gngg");
+  EXPECT_EQ(world.exchanges(), 2U);
+  EXPECT_EQ(world.steps(step, 2000), "gngg") << "until the step changes";
+}
+
+TEST(DeviceRoles, WhatKeepsItsRhythmKeepsItsRole) {
+  VotingRanks world(2);
+  for (int steps = 0; steps < 1000; steps += 10) {
+    EXPECT_EQ(world.steps(kBuckets, 10), steps < 30 ? "...." : "gggg") << steps;
+  }
+  EXPECT_EQ(world.exchanges(), 4U) << "one in a thousand calls";
+  std::uintptr_t fresh = 5000;
+  std::vector<Made> moving = kBuckets;
+  for (Made& call : moving) {
+    call.address = [&](std::size_t /*rank*/) { return ++fresh; };
+  }
+  EXPECT_EQ(world.steps(moving, 400), "nnnn");
+  const std::uint64_t before = world.exchanges();
+  EXPECT_EQ(world.steps(moving, 1000), "nnnn");
+  EXPECT_EQ(world.exchanges(), before) << "nothing can lose a role any more";
+}
+
+TEST(DeviceRoles, LongStepsAreVotedOnAgainInTurn) {
+  std::vector<Made> step;
+  bool moves = false;
+  std::uintptr_t fresh = 100'000;
+  for (std::uintptr_t i = 0; i < 200; ++i) {
+    step.push_back(bucket(1000 + i, 1000 + i));
+  }
+  step[150].address = [&](std::size_t /*rank*/) { return moves ? ++fresh : 1150; };
+  std::string expected(200, 'g');
+  VotingRanks world(2);
+  EXPECT_EQ(world.steps(step, 12), expected);
+  moves = true;
+  world.step(step);
+  moves = false;
+  expected[150] = 'n';
+  EXPECT_EQ(world.steps(step, 9), expected);
+  EXPECT_EQ(world.exchanges(), 12U) << "62 places in each, three times";
 }
 
 TEST(DeviceRoles, OneRankThatDisagreesMakesItNoGradient) {
@@ -143,7 +203,7 @@ TEST(DeviceRoles, ManyPlacesAreVotedOnInTurn) {
     expected += i % 50 == 7 ? 'n' : 'g';
   }
   VotingRanks world(2);
-  EXPECT_EQ(world.steps(step, 12), expected);
+  EXPECT_EQ(world.steps(step, 10), expected);
   EXPECT_EQ(world.exchanges(), 4U) << "62 places in each";
 }
 

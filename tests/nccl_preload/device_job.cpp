@@ -247,7 +247,7 @@ void ended_in_a_group() {  // the group's calls keep the reducer
 }
 
 void failed_send() {
-  ncclComm_t comm = init();
+  ncclComm_t comm = agreed();
   show("made");
   fake_nccl_refuse_send();
   std::printf("%d ", reduce(comm));
@@ -277,13 +277,14 @@ void observed() {
               events.destroyed);
 }
 
-// Buckets of equal size at addresses of their own.
+// Three buckets of equal size and a smaller one, at addresses of their own.
 void data_parallel() {
   ncclComm_t comm = agreed();
   show("agreed");
   for (int step = 0; step < 40; ++step) {
     for (float& bucket : buffer) {
-      ncclAllReduce(&bucket, &bucket, kLarge, ncclFloat32, ncclSum, comm, nullptr);
+      const std::size_t count = &bucket == buffer ? kLarge / 2 : kLarge;
+      ncclAllReduce(&bucket, &bucket, count, ncclFloat32, ncclSum, comm, nullptr);
     }
   }
   show("steps");
@@ -301,6 +302,23 @@ void tensor_parallel() {
     ncclAllReduce(buffer + 2, buffer + 2, kLarge, ncclFloat32, ncclSum, comm, nullptr);
     ncclAllReduce(buffer + 3, buffer + 3, kLarge, ncclFloat32, ncclSum, comm, nullptr);
     reduce(comm, 1);  // the loss
+  }
+  show("steps");
+}
+
+// Activations that take turns at two addresses on one communicator, and buckets on another.
+void two_parallelisms() {
+  ncclComm_t tensor = agreed();
+  ncclComm_t data = agreed();
+  show("agreed");
+  for (int step = 0; step < 60; ++step) {
+    for (int layer = 0; layer < 24; ++layer) {
+      for (float* activation : {buffer, buffer + 1}) {
+        ncclAllReduce(activation, activation, kLarge, ncclFloat32, ncclSum, tensor, nullptr);
+      }
+    }
+    ncclAllReduce(buffer + 2, buffer + 2, kLarge + 1, ncclFloat32, ncclSum, data, nullptr);
+    ncclAllReduce(buffer + 3, buffer + 3, kLarge + 2, ncclFloat32, ncclSum, data, nullptr);
   }
   show("steps");
 }
@@ -325,6 +343,109 @@ void scatters() {
   scatter(ncclFloat32, scaled);
   ncclRedOpDestroy(scaled, comm);
   show("factor of the device");
+}
+
+cudaStream_t stream(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
+
+// As FSDP's backward pass: the gradients of one layer on a stream, and the parameters of the next one on another.
+void prefetch(bool refuse) {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  if (refuse) {
+    fake_nccl_refuse_split();
+  }
+  for (const char* when : {"first", "second"}) {
+    ncclBroadcast(buffer, buffer, kLarge, ncclFloat32, 0, comm, stream(1));
+    std::printf("%d ", ncclReduceScatter(buffer, buffer, kLarge, ncclFloat32, ncclSum, comm, stream(1)));
+    ncclAllGather(buffer, buffer, kLarge, ncclFloat32, comm, stream(2));
+    std::printf("behind: sends %d ", fake_nccl_behind("ncclSend", "ncclBroadcast"));
+    std::printf("all-gather %d ", fake_nccl_behind("ncclAllGather", "ncclSend"));
+    ncclReduce(buffer, buffer, 1, ncclFloat32, ncclSum, 0, comm, stream(1));
+    std::printf("reduce %d\n", fake_nccl_behind("ncclReduce", "ncclSend"));
+    show(when);
+  }
+}
+
+// Ends communicators whose messages have one of their own.
+void end_pairs() {
+  const auto used = [](const char* what) {
+    ncclComm_t comm = agreed();
+    reduce(comm);
+    show("used");
+    std::printf("alive with %s: %d\n", what, fake_nccl_alive());
+    return comm;
+  };
+  ncclCommAbort(used("abort"));
+  show("aborted");
+  ncclComm_t comm = used("destroy");
+  ncclCommDestroy(comm);
+  show("destroyed");
+  comm = used("finalize");
+  ncclCommFinalize(comm);
+  show("finalized");
+  ncclCommDestroy(comm);
+  comm = used("revoke");
+  ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+  std::printf("%d ", reduce(comm));
+  show("revoked");
+  ncclCommAbort(comm);
+  comm = used("shrink");
+  ncclComm_t child = nullptr;
+  ncclCommShrink(comm, nullptr, 0, &child, nullptr, NCCL_SHRINK_ABORT);
+  show("shrunk");
+  ncclCommAbort(comm);
+  ncclCommAbort(child);
+  comm = used("group");
+  ncclGroupStart();
+  ncclCommAbort(comm);
+  ncclGroupEnd();
+  show("in a group");
+  comm = used("failure");
+  fake_nccl_refuse_send();
+  std::printf("%d ", reduce(comm));
+  show("failed");
+  ncclCommDestroy(comm);
+  show("destroyed after a failure");
+  std::printf("alive: %d\n", fake_nccl_alive());
+}
+
+void sharing() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.splitShare = 1;
+  ncclComm_t comm = nullptr;
+  ncclCommInitRankConfig(&comm, 2, {}, 0, &config);
+  reduce(comm, 1);
+  show("agreed");
+  reduce(comm);
+  show("compressed");
+  ncclComm_t child = nullptr;
+  ncclCommSplit(comm, 0, 0, &child, nullptr);
+  reduce(child, 1);
+  show("agreed");
+  reduce(child);
+  show("inherited");
+}
+
+void eager_and_captured_in_a_group() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  ncclGroupStart();
+  reduce(comm);
+  reduce(comm, kLarge, ncclSum, stream(0x70));
+  ncclGroupEnd();
+  show("group");
+}
+
+// Calls on three streams, one of them captured, that nothing orders but the drop-in.
+void captured_between() {
+  ncclComm_t comm = agreed();
+  for (const auto& [first, second] : {std::pair{1U, 0x70U}, {0x70U, 2U}, {2U, 0x70U}}) {
+    show("order");
+    reduce(comm, kLarge, ncclSum, stream(first));
+    reduce(comm, kLarge, ncclSum, stream(second));
+    std::printf("%u, %u: %s\n", first, second,
+                fake_nccl_behind("encode", "decode") > 0 ? "one behind the other" : "at the same time");
+  }
 }
 
 void scaled_in_a_group() {
@@ -421,9 +542,16 @@ int main(int argc, char** argv) {
       {"observed", observed},
       {"data_parallel", data_parallel},
       {"tensor_parallel", tensor_parallel},
+      {"two_parallelisms", two_parallelisms},
       {"scatters", scatters},
       {"scaled_in_a_group", scaled_in_a_group},
       {"named", named},
+      {"prefetch", [] { prefetch(false); }},
+      {"prefetch_refused", [] { prefetch(true); }},
+      {"end_pairs", end_pairs},
+      {"sharing", sharing},
+      {"eager_and_captured_in_a_group", eager_and_captured_in_a_group},
+      {"captured_between", captured_between},
       {"captured_after_eager", captured_after_eager},
       {"steps", steps},
       {"faster", [] { chosen_by_time(5, false); }},

@@ -1,10 +1,12 @@
 // A device path without a device, for the drop-in over the fake library: it drops enqueued work except for messages,
 // which reach the fake, and the other ranks of a communicator answer with what this one sent.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,10 +16,27 @@
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/driver_events.hpp"
 
+// The fake library's streams; it comes with the job.
+extern "C" {
+__attribute__((weak)) int fake_nccl_record(void* stream);
+__attribute__((weak)) void fake_nccl_wait(void* stream, int event);
+__attribute__((weak)) void fake_nccl_launch(const char* kernel, void* stream);
+}
+
 namespace gradwire::nccl_preload {
 namespace {
 
 thread_local int truces = 0;
+
+// Whether work of our own streams is captured. It runs with its graph, in no order with what these streams run
+// otherwise, so it has streams of its own here, as if it ran once, as it is captured.
+bool captures = false;
+
+// Handles of two streams of our own.
+void* stream_of(exchange::StreamBackend::Queue queue) {
+  static std::array<char, 4> streams{};
+  return &streams[(captures ? 2U : 0U) + (queue == exchange::StreamBackend::Queue::compute ? 0U : 1U)];
+}
 
 // Behaves as if a thread captured a graph: memory may be allocated and freed only during a truce.
 void ask_for_truce(const char* what) {
@@ -27,16 +46,26 @@ void ask_for_truce(const char* what) {
   }
 }
 
+constexpr std::size_t kAgreement = sizeof(drop_in::RankSettings) + 3 * sizeof(std::uint64_t);
+
 class FakeBackend final : public exchange::NullBackend {
  public:
   FakeBackend(memory::Arena& arena, CallerMessages& messages)
       : NullBackend(arena, messages.rank(), messages.world_size()), messages_(messages) {}
 
+  void encode(const kernels::EncodeJob& /*job*/) override { fake_nccl_launch("encode", stream_of(Queue::compute)); }
+  void decode(const kernels::DecodeJob& /*job*/) override { fake_nccl_launch("decode", stream_of(Queue::compute)); }
+  [[nodiscard]] Event record(Queue queue) override { return static_cast<Event>(fake_nccl_record(stream_of(queue))); }
+  void wait(Queue queue, Event event) override { fake_nccl_wait(stream_of(queue), static_cast<int>(event)); }
   void begin_group() override { messages_.begin_group(); }
-  void send(std::span<const std::byte> bytes, int peer) override { messages_.send(bytes, peer, nullptr); }
-  void receive(std::span<std::byte> bytes, int peer) override { messages_.receive(bytes, peer, nullptr); }
+  void send(std::span<const std::byte> bytes, int peer) override {
+    messages_.send(bytes, peer, stream_of(Queue::communication));
+  }
+  void receive(std::span<std::byte> bytes, int peer) override {
+    messages_.receive(bytes, peer, stream_of(Queue::communication));
+  }
   void all_reduce(void* values, DType dtype, std::uint64_t count) override {
-    messages_.all_reduce(values, dtype, count, nullptr);
+    messages_.all_reduce(values, dtype, count, stream_of(Queue::communication));
   }
   void end_group() override { messages_.end_group(); }
 
@@ -76,8 +105,9 @@ class FakeDevice final : public exchange::StreamDevice {
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override { return 0; }
   [[nodiscard]] int enter() override { return 0; }
   void leave(int /*previous*/) noexcept override {}
-  void follow_caller() override {}
-  void lead_caller() override {}
+  void set_caller(void* stream) noexcept { caller_ = stream; }
+  void follow_caller() override { fake_nccl_wait(compute(), fake_nccl_record(caller_)); }
+  void lead_caller() override { fake_nccl_wait(caller_, fake_nccl_record(compute())); }
   [[nodiscard]] bool capturing() override { return false; }
   [[nodiscard]] Point mark() override { return 0; }
   [[nodiscard]] bool reached(Point /*point*/) override { return true; }
@@ -89,7 +119,7 @@ class FakeDevice final : public exchange::StreamDevice {
     for (std::size_t rank = 0; rank * each < to.size(); ++rank) {
       std::byte* answer = to.data() + rank * each;
       std::memcpy(answer, mine, each);
-      if (each > sizeof(drop_in::RankSettings)) {  // each rank has a process of its own
+      if (each == kAgreement) {  // each rank has a process of its own
         answer[sizeof(drop_in::RankSettings)] ^= static_cast<std::byte>(rank);
       }
     }
@@ -110,7 +140,10 @@ class FakeDevice final : public exchange::StreamDevice {
   void end_messages(std::chrono::milliseconds /*timeout*/) override {}
 
  private:
+  [[nodiscard]] static void* compute() { return stream_of(exchange::StreamBackend::Queue::compute); }
+
   std::unique_ptr<CallerMessages> messages_;
+  void* caller_ = nullptr;
   Heap heap_;
   memory::Arena arena_;
   FakeBackend backend_;
@@ -139,16 +172,39 @@ class FakePort final : public drop_in::ExchangePort {
 
 class FakeLink final : public drop_in::DeviceLink {
  public:
-  explicit FakeLink(std::unique_ptr<CallerMessages> messages) : port_(*messages), device_(std::move(messages)) {}
+  explicit FakeLink(std::unique_ptr<CallerMessages> messages)
+      : messages_(*messages), port_(*messages), device_(std::move(messages)) {
+    messages_.child().set_memory_check([] { return std::getenv("FAKE_DEVICE_IS_FULL") == nullptr; });
+  }
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
-  void set_caller(void* /*stream*/) override {}
+  void set_caller(void* stream) override {
+    captures = stream == reinterpret_cast<void*>(0x70);
+    device_.set_caller(stream);
+  }
+  // As over CUDA.
+  void begin_run(bool captured) override {
+    replayed_ = replayed_ || captured;
+    if (replayed_ && latest_) {
+      fake_nccl_wait(stream_of(exchange::StreamBackend::Queue::compute), *latest_);
+    }
+  }
+  void end_run(bool /*captured*/) override {
+    latest_ = fake_nccl_record(stream_of(exchange::StreamBackend::Queue::compute));
+  }
+  void gather(std::byte* all, std::size_t each) override {
+    messages_.gather(all, each, stream_of(exchange::StreamBackend::Queue::communication));
+  }
+  [[nodiscard]] drop_in::OwnCommunicator* own_communicator() noexcept override { return &messages_.child(); }
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
 
  private:
+  CallerMessages& messages_;  // the device's
   FakePort port_;
   EventClock clock_;
   FakeDevice device_;
+  std::optional<int> latest_;
+  bool replayed_ = false;
 };
 
 }  // namespace
@@ -156,12 +212,14 @@ class FakeLink final : public drop_in::DeviceLink {
 bool has_device_path() noexcept { return true; }
 
 std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
-                                               std::shared_ptr<const std::atomic<bool>> ended) {
+                                               std::shared_ptr<const std::atomic<bool>> ended,
+                                               std::shared_ptr<ChildCommunicator> child) {
   ask_for_truce("make_link");
   if (size == 13) {
     throw Error(ErrorCode::out_of_memory, "no memory on the device");
   }
-  return std::make_unique<FakeLink>(std::make_unique<CallerMessages>(comm, rank, size, std::move(ended)));
+  return std::make_unique<FakeLink>(
+      std::make_unique<CallerMessages>(comm, rank, size, std::move(ended), std::move(child)));
 }
 
 CaptureTruce::CaptureTruce() noexcept : previous_(truces++) {}

@@ -25,6 +25,10 @@ constexpr std::uint64_t kLarge = 1 << 15;
 // An int8 frame has a header and, for each tile, codes and a scale of 2 bytes per 256 of them.
 std::string sent_tiles(int tiles) { return "ncclSend:" + std::to_string(32 + tiles * (4096 + 32)); }
 
+// Before the first compressed call the ranks agree on a second communicator.
+const std::string kSecond = "ncclAllGather:136 ncclCommSplit ncclAllGather:8 ";
+const std::string kAgreement = "ncclGroupStart ncclAllGather:88 ncclGroupEnd";
+
 struct Seen {
   OutcomeApart outcome;
   std::map<std::string, std::string> lines;  // calls that reached NCCL
@@ -49,8 +53,9 @@ const std::string kAllCalls =
 
 const std::string kAutomatic = "[defaults]\ncodec = \"auto\"\nallow = [\"int8\"]\nroles = \"all\"\n";
 
-// Runs the job with a named codec, unless the environment says otherwise.
-Seen run_job(const std::string& scenario, const std::string& environment = kAllCalls) {
+// Runs the job with a named codec, unless the environment says otherwise. Leaves out what makes second communicators,
+// unless `second`.
+Seen run_job(const std::string& scenario, const std::string& environment = kAllCalls, bool second = false) {
   const ScratchFolder scratch;
   const std::string report = (scratch.path() / "report.json").string();
   Seen seen;
@@ -66,6 +71,9 @@ Seen run_job(const std::string& scenario, const std::string& environment = kAllC
       if (word != "ncclCommCount" && word != "ncclCommUserRank") {  // only the first call asks for it
         calls += (calls.empty() ? "" : " ") + word;
       }
+    }
+    if (const std::size_t at = calls.find(kSecond); at != std::string::npos && !second) {
+      calls.erase(at, kSecond.size());
     }
   }
   if (std::filesystem::exists(report + ".nccl")) {
@@ -92,7 +100,7 @@ std::string policy_file(const ScratchFolder& scratch, const std::string& text) {
 
 TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
   const Seen seen = run_job("alone");
-  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:88 ncclRecv")) << "this holds for any first reduction";
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr(kAgreement)) << "this holds for any first reduction";
   EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "it is made as on ranks that group it";
   // Half of 2^15 elements are one chunk of four tiles, which is encoded by both ranks.
   const std::string compressed = seen.lines.at("0 compressed");
@@ -123,17 +131,14 @@ TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
 TEST(NcclDevice, NothingIsAgreedDuringCapture) {
   const Seen seen = run_job("captured_first");
   EXPECT_EQ(seen.lines.at("captured"), "ncclAllReduce:32768");
-  EXPECT_THAT(seen.lines.at("agreement"), HasSubstr("ncclSend:88"));
+  EXPECT_THAT(seen.lines.at("agreement"), HasSubstr(kAgreement));
 }
 
 // Some ranks may make their first reduction in a group and others alone: it reaches NCCL in the same order.
 TEST(NcclDevice, TheFirstReductionAloneIsAsInAGroup) {
   const Seen seen = run_job("first_alone_and_in_a_group");
-  EXPECT_EQ(seen.lines.at("alone"),
-            "ncclAllReduce:32768 ncclGroupStart ncclGroupStart ncclSend:88 ncclRecv ncclGroupEnd ncclGroupEnd");
-  EXPECT_EQ(seen.lines.at("in a group"),
-            "ncclGroupStart ncclAllReduce:32768 ncclGroupEnd "
-            "ncclGroupStart ncclGroupStart ncclSend:88 ncclRecv ncclGroupEnd ncclGroupEnd");
+  EXPECT_EQ(seen.lines.at("alone"), "ncclAllReduce:32768 " + kAgreement);
+  EXPECT_EQ(seen.lines.at("in a group"), "ncclGroupStart ncclAllReduce:32768 ncclGroupEnd " + kAgreement);
   EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
 }
 
@@ -142,8 +147,7 @@ TEST(NcclDevice, TheFirstGroupPassesAndAgrees) {
   const Seen seen = run_job("first_group");
   EXPECT_EQ(seen.lines.at("first"),
             "ncclGroupStart ncclAllReduce:32768 ncclAllReduce:5 ncclGroupEnd "
-            "ncclGroupStart ncclGroupStart ncclSend:88 ncclRecv ncclGroupEnd "
-            "ncclGroupStart ncclSend:88 ncclRecv ncclGroupEnd ncclGroupEnd")
+            "ncclGroupStart ncclAllGather:88 ncclAllGather:88 ncclGroupEnd")
       << "both communicators agree at once";
   EXPECT_THAT(seen.lines.at("second"), Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
@@ -191,13 +195,14 @@ TEST(NcclDevice, WhatThePolicyExemptsStaysOneGroup) {
 TEST(NcclDevice, Endings) {
   const Seen seen = run_job("endings");
   EXPECT_EQ(seen.lines.at("aborted inside"), "ncclGroupStart ncclCommAbort ncclGroupEnd");
-  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr("ncclSend:88")) << "it agrees again";
+  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr(kAgreement)) << "it agrees again";
   EXPECT_THAT(seen.lines.at("4 refused"), HasSubstr("ncclCommDestroy"));
   EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr("ncclAllReduce")));
   EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr(":88"))) << "it has agreed before";
-  EXPECT_EQ(seen.lines.at("finalized"), "ncclCommFinalize ncclCommGetAsyncError") << "it is freed after NCCL's own";
+  EXPECT_EQ(seen.lines.at("finalized"), "ncclCommFinalize ncclCommGetAsyncError ncclCommGetAsyncError ncclCommDestroy")
+      << "the state and the second communicator are freed after NCCL's own end";
   EXPECT_EQ(seen.lines.at("destroyed"), "ncclCommDestroy");
-  EXPECT_THAT(seen.lines.at("child"), HasSubstr("ncclSend:88")) << "a child agrees again";
+  EXPECT_THAT(seen.lines.at("child"), HasSubstr(kAgreement)) << "a child agrees again";
   EXPECT_EQ(seen.lines.at("alive"), "2");
 }
 
@@ -231,7 +236,7 @@ TEST(NcclDevice, AFailedMessageLeavesNoGroupOpen) {
 
 TEST(NcclDevice, ADisabledRankAgreesAndPasses) {
   const Seen seen = run_job("alone", "GRADWIRE_DISABLE=1");
-  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:88")) << "other ranks wait for it";
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr(kAgreement)) << "other ranks wait for it";
   EXPECT_EQ(seen.lines.at("0 compressed"), "ncclAllReduce:32768");
   EXPECT_EQ(seen.calls({{"reason", "disabled"}}), 2U);
   EXPECT_THAT(seen.outcome.err, HasSubstr("every call is passed through: disabled on ranks 0 and 1"));
@@ -240,7 +245,7 @@ TEST(NcclDevice, ADisabledRankAgreesAndPasses) {
 // Mutations tried: no agreement without a codec; events on a captured stream; a group of two calls is timed as one.
 TEST(NcclDevice, WithoutACodecItAgreesThenCountsAndTimes) {
   const Seen alone = run_job("alone", "");
-  EXPECT_THAT(alone.lines.at("0 agreement"), HasSubstr("ncclSend:88")) << "other ranks wait for it";
+  EXPECT_THAT(alone.lines.at("0 agreement"), HasSubstr(kAgreement)) << "other ranks wait for it";
   EXPECT_EQ(alone.lines.at("0 compressed"), "ncclAllReduce:32768");
   EXPECT_EQ(alone.lines.at("0 scattered"), "ncclReduceScatter");
   EXPECT_EQ(alone.calls({{"reason", "observed: no codec was named"}}), 2U);
@@ -309,7 +314,8 @@ TEST(NcclDevice, CodecsThatNeedTheStepWaitForIt) {
 TEST(NcclDevice, BucketsAreCompressedOnceTheyAreKnown) {
   const Seen seen = run_job("data_parallel", "GRADWIRE_CODEC=int8");
   const std::string& steps = seen.lines.at("steps");
-  EXPECT_EQ(times(steps, "ncclAllReduce:32768"), 127) << "the votes of call 64 count from call 128 on";
+  EXPECT_EQ(times(steps, "ncclAllReduce:32768") + times(steps, "ncclAllReduce:16384"), 127)
+      << "the votes of call 64 count from call 128 on";
   EXPECT_EQ(times(steps, "ncclAllReduce:256"), 1) << "the votes";
   EXPECT_EQ(seen.calls({{"reason", nullptr}, {"codec", "int8"}}), 33U);
   EXPECT_EQ(seen.calls({{"reason", "not known to be a gradient yet"}}), 127U);
@@ -333,6 +339,13 @@ TEST(NcclDevice, ActivationsPass) {
   EXPECT_GT(seen.calls({{"reason", nullptr}, {"count", kLarge}}), 60U);
   EXPECT_EQ(seen.calls({{"reason", nullptr}}), seen.calls({{"reason", nullptr}, {"count", kLarge}}));
   EXPECT_GT(seen.calls({{"reason", "no gradient: its buffer changes or repeats"}, {"count", kLarge + 1}}), 60U);
+}
+
+// Mutation tried: no call is said to come behind one on another communicator.
+TEST(NcclDevice, ActivationsThatTakeTurnsPassBesideGradientsElsewhere) {
+  const Seen seen = run_job("two_parallelisms", "GRADWIRE_CODEC=int8");
+  EXPECT_EQ(times(seen.lines.at("steps"), "ncclAllReduce:32768"), 60 * 48);
+  EXPECT_EQ(seen.calls({{"reason", nullptr}, {"count", kLarge}}), 0U);
 }
 
 // Mutation tried: scatters of 16 bits are compressed.
@@ -365,6 +378,69 @@ TEST(NcclDevice, CapturedCallsFollowEagerOnes) {
   const Seen seen = run_job("captured_after_eager");
   EXPECT_EQ(seen.lines.at("0 captured"), seen.lines.at("eager"));
   EXPECT_THAT(seen.lines.at("eager"), HasSubstr(sent_tiles(4)));
+}
+
+// An all-gather that the job enqueues behind a compressed reduce-scatter, on another stream, need not wait for its
+// messages; what the job enqueues on the scatter's stream does.
+// Mutations tried: messages stay on the job's communicator; follow_caller() or lead_caller() is left out.
+TEST(NcclDevice, APrefetchDoesNotWaitForACompressedScatter) {
+  const Seen seen = run_job("prefetch", "GRADWIRE_CODEC=int8", true);
+  EXPECT_THAT(seen.lines.at("first"), HasSubstr("ncclBroadcast " + kSecond + "ncclGroupStart"));
+  EXPECT_THAT(seen.lines.at("second"), Not(HasSubstr("ncclCommSplit"))) << "it is made once";
+  EXPECT_THAT(seen.outcome.out, HasSubstr("0 behind: sends 1 all-gather 0 reduce 1\nfirst"));
+  EXPECT_THAT(seen.outcome.out, HasSubstr("0 behind: sends 1 all-gather 0 reduce 1\nsecond"));
+}
+
+TEST(NcclDevice, WithoutASecondCommunicatorMessagesTravelOnTheJobs) {
+  const Seen refused = run_job("prefetch_refused", "GRADWIRE_CODEC=int8", true);
+  EXPECT_THAT(refused.outcome.out, HasSubstr("0 behind: sends 1 all-gather 1 reduce 1\nfirst"));
+  EXPECT_THAT(refused.outcome.out, HasSubstr("0 behind: sends 1 all-gather 1 reduce 1\nsecond"));
+  EXPECT_THAT(refused.outcome.err, HasSubstr("gets no second one for gradwire's messages"));
+  EXPECT_EQ(refused.calls({{"reason", nullptr}}), 2U);
+
+  const Seen full = run_job("prefetch", "FAKE_DEVICE_IS_FULL=1 GRADWIRE_CODEC=int8", true);
+  EXPECT_THAT(full.outcome.out, HasSubstr("0 behind: sends 1 all-gather 1 reduce 1\nsecond"));
+  EXPECT_THAT(full.lines.at("first"), HasSubstr("ncclAllGather:136 ncclAllGather:8 "));
+  EXPECT_THAT(full.outcome.out, Not(HasSubstr("ncclCommSplit")));
+
+  const Seen sharing = run_job("sharing", kAllCalls, true);
+  EXPECT_THAT(sharing.outcome.out, Not(HasSubstr("compressed: ncclAllGather:136 ncclCommSplit")))
+      << "children would share what NCCL keeps in order";
+  EXPECT_THAT(sharing.lines.at("inherited"), HasSubstr("ncclAllGather:136 ncclAllGather:8 "));
+}
+
+// Mutations tried: the child is not aborted with its parent; it is destroyed although its work may never end.
+TEST(NcclDevice, TheSecondCommunicatorEndsWithTheJobs) {
+  const Seen seen = run_job("end_pairs");
+  for (const char* what : {"abort", "destroy", "finalize", "revoke", "shrink", "group", "failure"}) {
+    EXPECT_EQ(seen.lines.at(std::string("alive with ") + what), "2");
+  }
+  EXPECT_EQ(seen.lines.at("aborted"), "ncclCommAbort ncclCommAbort");
+  EXPECT_EQ(seen.lines.at("destroyed"), "ncclCommDestroy ncclCommDestroy");
+  EXPECT_THAT(seen.lines.at("finalized"), HasSubstr("ncclCommFinalize ncclCommGetAsyncError"));
+  EXPECT_THAT(seen.lines.at("finalized"), HasSubstr(" ncclCommDestroy"));
+  EXPECT_EQ(times(seen.lines.at("0 revoked"), "ncclCommAbort"), 1);
+  EXPECT_THAT(seen.lines.at("0 revoked"), HasSubstr("ncclAllReduce:32768")) << "NCCL's own error for such a call";
+  EXPECT_EQ(times(seen.lines.at("shrunk"), "ncclCommAbort"), 1);
+  EXPECT_EQ(seen.lines.at("in a group"), "ncclGroupStart ncclCommAbort ncclCommAbort ncclGroupEnd");
+  EXPECT_EQ(times(seen.lines.at("destroyed after a failure"), "ncclCommAbort"), 1);
+  EXPECT_EQ(times(seen.lines.at("destroyed after a failure"), "ncclCommDestroy"), 1);
+  EXPECT_EQ(seen.lines.at("alive"), "0");
+}
+
+TEST(NcclDevice, CapturedCallsOfAGroupRunApart) {
+  const Seen seen = run_job("eager_and_captured_in_a_group", kAllCalls, true);
+  EXPECT_THAT(seen.lines.at("group"), HasSubstr("ncclGroupStart ncclGroupEnd " + kSecond)) << "not inside the group";
+  EXPECT_EQ(times(seen.lines.at("group"), "ncclGroupStart"), 5) << "the job's, and two of each call";
+}
+
+// A graph and eager calls share memory, so each comes behind the one before, whatever the job's streams say.
+// Mutations tried: begin_run() is not called; neither is end_run().
+TEST(NcclDevice, CapturedAndEagerCallsAreOrdered) {
+  const Seen seen = run_job("captured_between");
+  for (const char* pair : {"1, 112", "112, 2", "2, 112"}) {
+    EXPECT_EQ(seen.lines.at(pair), "one behind the other") << pair;
+  }
 }
 
 TEST(NcclDevice, ADryRunPassesAndCounts) {

@@ -5,8 +5,10 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <set>
@@ -28,6 +30,14 @@ std::set<ncclComm_t> alive;         // guarded by mutex
 std::vector<ncclComm_t> freed;      // guarded by mutex
 bool refuse_end = false;            // guarded by mutex
 bool refuse_send = false;           // guarded by mutex
+bool refuse_split = false;          // guarded by mutex
+// Which calls have to end before another begins, by their numbers; guarded by mutex.
+using Front = std::vector<bool>;
+std::map<void*, Front> streams;
+std::map<ncclComm_t, Front> communicators;
+std::vector<Front> events;
+std::vector<std::pair<std::string, Front>> made;  // the calls
+std::size_t shown = 0;                            // calls before the last time that the order was printed
 thread_local int depth = 0;
 thread_local std::vector<std::pair<ncclComm_t*, ncclComm>> unborn;
 
@@ -47,8 +57,35 @@ ncclComm_t make(const ncclComm& as) {
     freed.pop_back();
   }
   *comm = as;
+  communicators.erase(comm);
   alive.insert(comm);
   return comm;
+}
+
+void join(Front& front, const Front& other) {
+  front.resize(std::max(front.size(), other.size()));
+  for (std::size_t i = 0; i < other.size(); ++i) {
+    front[i] = front[i] || other[i];
+  }
+}
+
+// Adds a call behind those before and returns what later ones come behind; the caller holds the lock.
+const Front& add(const char* name, Front behind, void* stream) {
+  made.emplace_back(name, behind);
+  behind.resize(made.size());
+  behind.back() = true;
+  return streams[stream] = std::move(behind);
+}
+
+ncclResult_t enqueue(const char* name, ncclComm_t comm, void* stream) {
+  const std::lock_guard lock(mutex);
+  if (!alive.contains(comm)) {
+    return ncclInvalidArgument;
+  }
+  Front behind = streams[stream];
+  join(behind, communicators[comm]);
+  communicators[comm] = add(name, std::move(behind), stream);
+  return ncclSuccess;
 }
 
 // Distinguishes calls of one function.
@@ -62,9 +99,9 @@ ncclResult_t check(ncclComm_t comm) {
   return alive.contains(comm) ? ncclSuccess : ncclInvalidArgument;
 }
 
-bool send_fails() {
+bool fails_once(bool& fails) {
   const std::lock_guard lock(mutex);
-  return std::exchange(refuse_send, false);
+  return std::exchange(fails, false);
 }
 
 ncclResult_t end(ncclComm_t comm) {
@@ -126,6 +163,36 @@ void fake_nccl_print_order() {
   }
   std::printf("\n");
   order.clear();
+  shown = made.size();
+}
+
+int fake_nccl_record(void* stream) {
+  const std::lock_guard lock(mutex);
+  events.push_back(streams[stream]);
+  return static_cast<int>(events.size() - 1);
+}
+
+void fake_nccl_wait(void* stream, int event) {
+  const std::lock_guard lock(mutex);
+  join(streams[stream], events.at(static_cast<std::size_t>(event)));
+}
+
+void fake_nccl_launch(const char* kernel, void* stream) {
+  const std::lock_guard lock(mutex);
+  add(kernel, streams[stream], stream);
+}
+
+int fake_nccl_behind(const char* later, const char* earlier) {
+  const std::lock_guard lock(mutex);
+  const auto latest = std::find_if(made.rbegin(), made.rend(), [=](const auto& call) { return call.first == later; });
+  if (latest == made.rend()) {
+    return -1;
+  }
+  int calls = 0;
+  for (std::size_t number = shown; number < latest->second.size(); ++number) {
+    calls += latest->second[number] && made[number].first == earlier ? 1 : 0;
+  }
+  return calls;
 }
 
 int fake_nccl_alive() {
@@ -136,6 +203,11 @@ int fake_nccl_alive() {
 void fake_nccl_refuse_end() {
   const std::lock_guard lock(mutex);
   refuse_end = true;
+}
+
+void fake_nccl_refuse_split() {
+  const std::lock_guard lock(mutex);
+  refuse_split = true;
 }
 
 void fake_nccl_refuse_send() {
@@ -167,7 +239,11 @@ FAKE(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int*), {
   return ncclSuccess;
 })
 FAKE(ncclCommSplit, (ncclComm_t comm, int, int, ncclComm_t* newcomm, ncclConfig_t* config),
-     { return child(comm, newcomm, config); })
+     { return fails_once(refuse_split) ? ncclUnhandledCudaError : child(comm, newcomm, config); })
+FAKE(ncclGetUniqueId, (ncclUniqueId * id), {
+  std::memset(id, 1, sizeof *id);
+  return ncclSuccess;
+})
 FAKE(ncclCommShrink, (ncclComm_t comm, int*, int, ncclComm_t* newcomm, ncclConfig_t* config, int),
      { return child(comm, newcomm, config); })
 FAKE(ncclCommFinalize, (ncclComm_t comm), { return check(comm); })
@@ -194,18 +270,23 @@ FAKE(ncclGroupStart, (), {
 FAKE(ncclGroupEnd, (), { return group_end(); })
 FAKE(ncclGroupSimulateEnd, (ncclSimInfo_t*), { return group_end(); })
 
-FAKE(ncclAllReduce, (const void*, void*, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t), {
-  note_count(count);
-  return check(comm);
+FAKE(ncclAllReduce,
+     (const void*, void*, size_t count, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t stream), {
+       note_count(count);
+       return enqueue("ncclAllReduce", comm, stream);
+     })
+FAKE(ncclReduceScatter, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t stream),
+     { return enqueue("ncclReduceScatter", comm, stream); })
+FAKE(ncclReduce, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t comm, cudaStream_t stream),
+     { return enqueue("ncclReduce", comm, stream); })
+FAKE(ncclAllGather, (const void*, void*, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream), {
+  if (type == ncclUint8) {  // the ranks' exchange; the job has no bytes
+    note_count(count);
+  }
+  return enqueue(type == ncclUint8 ? "exchange" : "ncclAllGather", comm, stream);
 })
-FAKE(ncclReduceScatter, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t comm, cudaStream_t),
-     { return check(comm); })
-FAKE(ncclReduce, (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t comm, cudaStream_t),
-     { return check(comm); })
-FAKE(ncclAllGather, (const void*, void*, size_t, ncclDataType_t, ncclComm_t comm, cudaStream_t),
-     { return check(comm); })
-FAKE(ncclBroadcast, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t),
-     { return check(comm); })
+FAKE(ncclBroadcast, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t stream),
+     { return enqueue("ncclBroadcast", comm, stream); })
 FAKE(ncclBcast, (void* buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream),
      { return ncclBroadcast(buffer, buffer, count, type, root, comm, stream); })
 FAKE(ncclAlltoAll, (const void*, void*, size_t, ncclDataType_t, ncclComm_t comm, cudaStream_t), { return check(comm); })
@@ -213,11 +294,12 @@ FAKE(ncclGather, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t co
      { return check(comm); })
 FAKE(ncclScatter, (const void*, void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t),
      { return check(comm); })
-FAKE(ncclSend, (const void*, size_t count, ncclDataType_t, int, ncclComm_t comm, cudaStream_t), {
+FAKE(ncclSend, (const void*, size_t count, ncclDataType_t, int, ncclComm_t comm, cudaStream_t stream), {
   note_count(count);
-  return send_fails() ? ncclSystemError : check(comm);
+  return fails_once(refuse_send) ? ncclSystemError : enqueue("ncclSend", comm, stream);
 })
-FAKE(ncclRecv, (void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t), { return check(comm); })
+FAKE(ncclRecv, (void*, size_t, ncclDataType_t, int, ncclComm_t comm, cudaStream_t stream),
+     { return enqueue("ncclRecv", comm, stream); })
 FAKE(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error), {
   *error = ncclSuccess;
   return check(comm);

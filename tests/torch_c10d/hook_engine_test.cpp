@@ -169,15 +169,8 @@ TEST_F(HookTest, OnADeviceItEnqueuesOnTheStreamOfEachBucket) {
       const Layout& layout = number == 0 ? kFirst : kRebuilt;
       for (std::size_t b = 0; b < 2; ++b) {
         HookBucket bucket{.first = b == 0, .last = b == 1, .stream = &places[b]};
-        for (const std::size_t parameter : layout[b]) {
-          const Values values = gradient(parameter, rank, number);
-          buffers[b].insert(buffers[b].end(), values.begin(), values.end());
-        }
-        float* at = buffers[b].data();
-        for (const std::size_t parameter : layout[b]) {
-          bucket.gradients.push_back({parameter, {at, kCounts[parameter], DType::f32}});
-          at += kCounts[parameter];
-        }
+        bucket.gradients =
+            fill(buffers[b], layout[b], [&](std::size_t parameter) { return gradient(parameter, rank, number); });
         bool done = false;
         bucket.done = [&, b](const std::exception_ptr& error) {
           EXPECT_FALSE(error);

@@ -64,6 +64,23 @@ inline std::string text_of(const std::exception_ptr& error) {
   return "";
 }
 
+// Puts the gradients of a bucket's parameters one after another into its memory, and says where they are. `given` makes
+// the gradients.
+inline std::vector<HookGradient> fill(Values& buffer, const std::vector<std::size_t>& parameters,
+                                      const std::function<Values(std::size_t)>& given) {
+  for (const std::size_t parameter : parameters) {
+    const Values values = given(parameter);
+    buffer.insert(buffer.end(), values.begin(), values.end());
+  }
+  std::vector<HookGradient> gradients;
+  float* at = buffer.data();
+  for (const std::size_t parameter : parameters) {
+    gradients.push_back({parameter, {at, kCounts[parameter], DType::f32}});
+    at += kCounts[parameter];
+  }
+  return gradients;
+}
+
 // Posts a backward pass in new memory, and returns the results by parameter. `given` makes the gradients.
 inline std::vector<Values> pass(HookEngine& engine, const Layout& layout,
                                 const std::function<Values(std::size_t)>& given) {
@@ -71,16 +88,7 @@ inline std::vector<Values> pass(HookEngine& engine, const Layout& layout,
   std::vector<std::promise<std::string>> ends(layout.size());
   for (std::size_t b = 0; b < layout.size(); ++b) {
     Values& buffer = buffers.emplace_back();
-    HookBucket bucket{.first = b == 0, .last = b + 1 == layout.size()};
-    for (const std::size_t parameter : layout[b]) {
-      const Values values = given(parameter);
-      buffer.insert(buffer.end(), values.begin(), values.end());
-    }
-    std::size_t at = 0;
-    for (const std::size_t parameter : layout[b]) {
-      bucket.gradients.push_back({parameter, {buffer.data() + at, kCounts[parameter], DType::f32}});
-      at += kCounts[parameter];
-    }
+    HookBucket bucket{.first = b == 0, .last = b + 1 == layout.size(), .gradients = fill(buffer, layout[b], given)};
     bucket.done = [&ends, b](const std::exception_ptr& error) { ends[b].set_value(text_of(error)); };
     engine.post(std::move(bucket));
   }

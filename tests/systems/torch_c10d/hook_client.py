@@ -357,10 +357,43 @@ def refusals(rank, world):
             raise AssertionError(f"no error that names {words}")
 
 
+def scatter(rank, world):
+    """FSDP2's custom reduce-scatter, called as FSDP2 calls it: it needs a newer PyTorch to be called by FSDP2 itself."""
+    reduce = gradwire_torch.ReduceScatter(codec="int8")
+    cpu, each = torch.device("cpu"), 30_000
+    for call, (dtype, tolerance) in enumerate(((torch.float32, 0.02), (torch.bfloat16, 0.03), (torch.float32, 0.02))):
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            given = reduce.allocate((world * each,), dtype=dtype, device=cpu)
+            output = reduce.allocate(torch.Size([each]), dtype=dtype, device=cpu)
+            given.copy_(values(rank, world * each, seed=call + 1))
+            exact = given.float().clone()
+            dist.all_reduce(exact)
+            exact = exact / world if op == dist.ReduceOp.AVG else exact
+            result = reduce(output_tensor=output, input_tensor=given, group=dist.group.WORLD, op=op)
+            assert result is None, result
+            check("segment", output.float(), exact[rank * each:(rank + 1) * each], tolerance)
+    other = dist.new_group(list(range(world)))
+    output, given = torch.empty(each), torch.full((world * each,), 1.0 + rank)
+    reduce(output, given, other, dist.ReduceOp.SUM)
+    check("another group", output, torch.full((each,), world * (world + 1) / 2), 0.02)
+    for call, kind, words in (
+            (lambda: gradwire_torch.ReduceScatter(codec="int4"), ValueError, "needs error feedback"),
+            (lambda: reduce(output, given, other, dist.ReduceOp.MAX), ValueError, "neither a sum"),
+            (lambda: reduce(output, given, other, dist.ReduceOp.SUM, async_op=True), ValueError, "async_op"),
+            (lambda: reduce(output[1:], given, other, dist.ReduceOp.SUM), ValueError, f"{world * each} elements"),
+            (lambda: reduce(output.int(), given.int(), other, dist.ReduceOp.SUM), TypeError, "torch.int32")):
+        try:
+            call()
+        except kind as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"no error that names {words}")
+
+
 def together(rank, world):
     """All of these in one job."""
     for scenario in (exact, converges, names, rebuilt, scaled, two_models, no_sync, unused, wrappers, sparse, uneven, no_store,
-                     refusals):
+                     refusals, scatter):
         scenario(rank, world)
         if rank == 0:
             print(scenario.__name__, "passed", flush=True)
