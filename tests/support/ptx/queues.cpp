@@ -233,12 +233,12 @@ bool Device::step() {
   const std::size_t first = settings_.schedule == Schedule::random ? machine_.random()() : turn_++;
   for (std::size_t i = 0; i < busy.size(); ++i) {
     Stream& stream = *busy[(first + i) % busy.size()];
-    const std::uint64_t before = machine_.instructions();
+    const std::uint64_t before = machine_.progress();
     const bool ended = stream.work.front()();
     if (ended) {
       stream.work.pop_front();
     }
-    if (ended || machine_.instructions() != before) {
+    if (ended || machine_.progress() != before) {
       progress_ = std::chrono::steady_clock::now();
       return true;
     }
