@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tests/support/ptx/forms.hpp"
-#include "tests/support/ptx/machine.hpp"
+#include "tests/support/ptx/lanes.hpp"
 
 namespace gradwire::ptx {
 namespace {
@@ -85,22 +85,18 @@ std::optional<Publication> publication_of(Warp& warp, std::uint32_t lane, const 
 void order_lanes(Warp& warp, const Instruction&, std::uint32_t lanes) {
   std::uint32_t epoch = 0;
   Knowledge acquired;
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      epoch = std::max(epoch, warp.epoch[lane]);
-      if (const auto sync = warp.block->threads.find(warp.number * 32 + lane); sync != warp.block->threads.end()) {
-        acquired.add(sync->second.acquired);
-      }
+  for_each_lane(lanes, [&](std::uint32_t lane) {
+    epoch = std::max(epoch, warp.epoch[lane]);
+    if (const auto sync = warp.block->threads.find(warp.number * 32 + lane); sync != warp.block->threads.end()) {
+      acquired.add(sync->second.acquired);
     }
-  }
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      warp.epoch[lane] = epoch + 1;
-      if (!acquired.empty()) {
-        sync_of(warp, lane).acquired.add(acquired);
-      }
+  });
+  for_each_lane(lanes, [&](std::uint32_t lane) {
+    warp.epoch[lane] = epoch + 1;
+    if (!acquired.empty()) {
+      sync_of(warp, lane).acquired.add(acquired);
     }
-  }
+  });
 }
 
 void fence(Warp& warp, const Instruction& i, std::uint32_t lanes) {
@@ -109,20 +105,18 @@ void fence(Warp& warp, const Instruction& i, std::uint32_t lanes) {
                       : name.find("sys") != std::string::npos ? Scope::system
                                                               : Scope::device;
   const bool consistent = name.find("acq_rel") == std::string::npos;  // membar is fence.sc
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      ThreadSync& sync = sync_of(warp, lane);
-      if (scope == Scope::system || sync.observed_scope != Scope::system) {
-        sync.acquired.add(sync.observed);
-      }
-      sync.fenced = release(warp, lane);
-      sync.fenced_scope = scope;
-      if (consistent) {
-        Memory& memory = Machine::current->memory();
-        memory.stores.fence(viewer_of(warp, lane, scope), scope, memory);
-      }
+  for_each_lane(lanes, [&](std::uint32_t lane) {
+    ThreadSync& sync = sync_of(warp, lane);
+    if (scope == Scope::system || sync.observed_scope != Scope::system) {
+      sync.acquired.add(sync.observed);
     }
-  }
+    sync.fenced = release(warp, lane);
+    sync.fenced_scope = scope;
+    if (consistent) {
+      Memory& memory = Machine::current->memory();
+      memory.stores.fence(viewer_of(warp, lane, scope), scope, memory);
+    }
+  });
 }
 
 }  // namespace gradwire::ptx
