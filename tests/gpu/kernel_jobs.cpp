@@ -34,6 +34,7 @@ std::vector<Case> all_cases(bool small) {
   cases.push_back({CodecSpec::parse("topk(25%)+int8"), DType::f32});
   if (small) {
     cases.push_back({CodecSpec::parse("int8"), DType::f16});
+    cases.push_back({CodecSpec::parse("int8"), DType::f64});
     cases.push_back({CodecSpec::parse("int4"), DType::bf16});
     cases.push_back({CodecSpec::parse("topk(1%)+int8"), DType::f16});
     cases.push_back({CodecSpec::parse("topk(1%)+exact"), DType::f64});
@@ -68,8 +69,10 @@ float value_of_kind(Kind kind, std::uint64_t index, unsigned seed, float gauss) 
     case Kind::plain: return gauss;
     case Kind::special: return special_value(index + std::uint64_t{seed % 14} * 128, gauss);
     case Kind::large: return gauss * 1e5F;
+    case Kind::tiny: return gauss * 1e-40F;
     case Kind::infinite: return index % 4096 == 100 ? -std::numeric_limits<float>::infinity() : gauss;
     case Kind::equal: return std::copysign(0.7354127F, gauss);
+    case Kind::not_a_number: return std::numeric_limits<float>::quiet_NaN();
     case Kind::extreme: break;
   }
   switch (index / 512 % 4) {

@@ -21,7 +21,7 @@ std::vector<std::uint32_t> counts(const Check& check) {
 }
 
 std::string kind_name(Kind kind) {
-  constexpr const char* kNames[] = {"",         ", special values",   ", large values",
+  constexpr const char* kNames[] = {"",         ", special values",   ", large values",  ", tiny values",
                                     ", an Inf", ", equal magnitudes", ", extreme values"};
   return kNames[static_cast<std::size_t>(kind)];
 }
@@ -255,7 +255,35 @@ void check_comparison(Check& check) {
   }
 }
 
+// Without a step it is 0, and nobody is told of a bad frame.
+void check_no_words(Check& check, void* stream) {
+  for (const Case& c : all_cases(true)) {
+    const std::string what = c.name() + " without a step and a status";
+    const std::uint32_t count = 300;
+    const Bytes values = tensor(c.dtype, count, check.seed(), Kind::infinite);
+    HostCall host(c.frame_codec());
+    host.step = 0;
+    Bytes wanted(c.codec().frame_bytes(count));
+    test::run_encode({.call = host.fields,
+                      .frame = {.bytes = reinterpret_cast<std::uint8_t*>(wanted.data()), .count = count},
+                      .values = values.data(),
+                      .values_dtype = c.dtype});
+    const kernels::CallFields call{.codec = c.frame_codec(), .bucket = kBucket};
+    const Memory device_values(values);
+    const Memory frame(wanted.size());
+    const kernels::FramePlace place{.bytes = frame.frame(), .count = count, .peer = 3};
+    kernels::encode({.call = call, .frame = place, .values = device_values.data(), .values_dtype = c.dtype}, stream);
+    check.same_bytes(read_intact(check, frame, what), wanted, what);
+    wanted[24] ^= std::byte{1};
+    frame.write(wanted);
+    kernels::decode({.call = call, .frame = place, .values = device_values.data(), .values_dtype = c.dtype}, stream);
+    const Bytes nothing = tensor(c.dtype, count, 1, Kind::not_a_number);
+    check.same_elements(c.dtype, read_intact(check, device_values, what), nothing, what + ": a bad frame");
+  }
+}
+
 void check_encode(Check& check, void* stream) {
+  check.part("no step and no status", [&] { check_no_words(check, stream); });
   for (const Case& c : all_cases(check.small())) {
     check.part("encode " + c.name(), [&] {
       for (const std::uint32_t count : counts(check)) {
@@ -267,7 +295,7 @@ void check_encode(Check& check, void* stream) {
       encode_both(check, stream, c, {.count = many, .kind = Kind::special, .residual = false, .shift = 1});
       encode_both(check, stream, c, {.count = 4096 + 77, .factor = 0.3, .shift = 1});
       encode_both(check, stream, c, {.count = 300, .nothing = true});
-      for (const Kind kind : {Kind::large, Kind::infinite, Kind::equal, Kind::extreme}) {
+      for (const Kind kind : {Kind::large, Kind::tiny, Kind::infinite, Kind::equal, Kind::extreme}) {
         encode_both(check, stream, c, {.count = 4096, .kind = kind, .residual = kind == Kind::extreme});
       }
     });
@@ -311,6 +339,10 @@ void check_damaged(Check& check, void* stream) {
         decode_both(check, stream, c, bad, {.count = count, .dtype = c.dtype, .damaged = true},
                     "decode " + c.name() + " with bit 4 of header byte " + std::to_string(byte) + " turned");
       }
+      Bytes empty = host_frame(c, {}, c.dtype, 0);
+      empty[24] ^= std::byte{1};
+      decode_both(check, stream, c, empty, {.count = 0, .dtype = c.dtype, .damaged = true},
+                  "decode " + c.name() + " of no elements with another step");
       if (check.small() && c.spec.k == 1024) {
         return;  // noise names an element twice before all become NaN: the interpreter says that this is a race
       }

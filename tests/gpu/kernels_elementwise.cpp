@@ -1,4 +1,5 @@
 // Checks folding, conversion, buckets and the step, and two streams at once.
+#include <algorithm>
 #include <limits>
 #include <memory>
 
@@ -199,6 +200,8 @@ void check_elementwise(Check& check, void* stream) {
     weights_both(check, stream, {1.5, 1e-3, 7, 0.1}, true);
     weights_both(check, stream, {most, 0}, true);
     std::vector<double> many(300, 0.1);  // of two launches
+    weights_both(check, stream, many, true);
+    std::fill(many.begin(), many.begin() + 256, 0.0);  // the sum of the first launch alone would not be valid
     weights_both(check, stream, many, true);
     many[3] = -1;
     weights_both(check, stream, many, false);

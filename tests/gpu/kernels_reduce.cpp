@@ -18,14 +18,16 @@ struct ReduceOptions {
   double divisor = 1;
   bool device_divisor = false;
   Kind kind = Kind::plain;
-  int damaged = -1;  // rank whose frame names another step
+  int damaged = -1;   // rank whose frame names another step
+  double factor = 1;  // of the own part
 };
 
 std::string name_of(const Case& c, const ReduceOptions& o) {
   return "reduce " + c.name() + ", " + std::to_string(o.count) + " elements, " + std::to_string(o.ranks) + " ranks" +
          (o.own < 0 ? ", no own part" : "") + (o.encode ? ", encoded" : ", stored") +
          (o.residuals ? ", residuals" : "") + (o.divisor != 1 || o.device_divisor ? ", divided" : "") +
-         (o.kind == Kind::special ? ", special values" : "") + (o.damaged >= 0 ? ", a damaged frame" : "");
+         (o.kind == Kind::special ? ", special values" : "") + (o.damaged >= 0 ? ", a damaged frame" : "") +
+         (o.factor != 1 ? ", factor" : "");
 }
 
 // The host memory of a reduction; the device gets copies.
@@ -66,6 +68,7 @@ kernels::ReduceJob job_of(const Case& c, const Case& second, const ReduceOptions
   job.ranks = o.ranks;
   job.own_rank = o.own;
   job.own_dtype = c.dtype;
+  job.factor = o.factor;
   job.divisor = o.device_divisor ? 1 : o.divisor;
   job.result_dtype = c.dtype;
   return job;
@@ -143,6 +146,7 @@ void check_reduce(Check& check, void* stream) {
       reduce_both(check, stream, c, c,
                   {.count = many, .ranks = 3, .own = -1, .residuals = false, .divisor = 2.5, .device_divisor = true});
       reduce_both(check, stream, c, c, {.count = many, .ranks = 3, .encode = false, .damaged = 2});
+      reduce_both(check, stream, c, c, {.count = 300, .ranks = 3, .factor = 0.3});
       if (!check.small()) {
         reduce_both(check, stream, c, c, {.count = 4096 + 9, .ranks = 70, .own = 66});  // more than one launch takes
       }
@@ -154,12 +158,17 @@ void check_reduce(Check& check, void* stream) {
     reduce_both(check, stream, first, second, {.count = 2 * 4096 + 77});
     reduce_both(check, stream, first, second, {.count = 2 * 4096, .encode = false, .damaged = 0});
   });
-  check.part("reduce int8, then topk(1%)+int4", [&] {
-    const Case first{CodecSpec::parse("int8"), DType::f32};
-    const Case second{CodecSpec::parse("topk(1%)+int4"), DType::f32};
-    reduce_both(check, stream, first, second, {.count = 2 * 4096 + 77});
-    reduce_both(check, stream, first, second, {.count = 4096 + 77, .residuals = false});
-    reduce_both(check, stream, first, second, {.count = 4096, .kind = Kind::special, .damaged = 0});
+  check.part("reduce, then topk(1%)", [&] {
+    for (const Case& first : all_cases(check.small())) {
+      if (first.spec.k != 0 || (first.dtype != DType::f32 && first.dtype != DType::f64)) {
+        continue;
+      }
+      const Case second{CodecSpec::parse(first.working() == DType::f64 ? "topk(1%)+exact" : "topk(1%)+int4"),
+                        first.dtype};
+      reduce_both(check, stream, first, second, {.count = 2 * 4096 + 77, .factor = 0.3});
+      reduce_both(check, stream, first, second, {.count = 4096 + 77, .residuals = false});
+      reduce_both(check, stream, first, second, {.count = 4096, .kind = Kind::special, .damaged = 0});
+    }
   });
   check.part("reduce, divided by unusual numbers", [&] {
     for (const DType dtype : {DType::f32, DType::f64}) {
