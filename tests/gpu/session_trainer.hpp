@@ -121,9 +121,9 @@ class Trainer {
       load(t, step);
     }
   }
-  /// Enqueues a whole step, in which gradients come one by one, as in a backward pass.
+  /// Enqueues a whole step, in which gradients come one by one and the last one first, as in a backward pass.
   void train(std::uint64_t step) {
-    for (std::size_t t = 0; t < kTensors; ++t) {
+    for (std::size_t t = kTensors; t-- > 0;) {
       load(t, step);
       session_.ready(ids_[t]);
     }
