@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
@@ -66,12 +65,9 @@ plot::Series series_of(const DeviceForecast& one, DeviceTimeline::Kind kind, con
 }
 
 std::string title_of(const DeviceForecast& one) {
-  const auto counted = [](std::uint64_t count, const std::string& what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-  };
-  const auto us = [](double seconds) { return std::to_string(std::llround(seconds * 1e6)) + " us"; };
-  return std::string(name_of(one.way)) + ": " + counted(one.counts.kernels, "kernel") + ", " +
-         counted(one.counts.groups, "group") + ", " + us(one.seconds) + "; NCCL " + us(one.nccl_seconds);
+  return std::string(name_of(one.way)) + ": " + counted_text(one.counts.kernels, "kernel") + ", " +
+         counted_text(one.counts.groups, "group") + ", " + rounded_microseconds(one.seconds) + " us; NCCL " +
+         rounded_microseconds(one.nccl_seconds) + " us";
 }
 
 }  // namespace
@@ -83,8 +79,7 @@ std::string draw_launches(const exchange::DeviceCluster& cluster, std::uint64_t 
   double longest = 0;
   for (const DeviceWay way : device_ways(cluster)) {
     if (way != DeviceWay::nccl) {
-      drawn.push_back(forecast_device(
-          cluster, way, {.count = std::max<std::uint64_t>(1, bytes / sizeof(float)), .codec = gpu_codec()}));
+      drawn.push_back(forecast_device(cluster, way, bucket_of(bytes)));
       longest = std::max({longest, drawn.back().seconds, drawn.back().nccl_seconds});
     }
   }

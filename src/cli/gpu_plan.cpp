@@ -19,7 +19,6 @@ using exchange::DeviceWay;
 constexpr double kMicroseconds = 1e6;
 
 std::string microseconds(double seconds) { return format_number(seconds * kMicroseconds, 3); }
-std::string rounded(double seconds) { return std::to_string(std::llround(seconds * kMicroseconds)); }
 std::string gigabytes(double rate) { return format_number(rate / 1e9, 4) + " GB/s"; }
 std::string times(double value) {
   const long long hundredths = std::llround(value * 100);
@@ -29,13 +28,13 @@ std::string times(double value) {
 std::string link_text(const exchange::LinkCost& of) {
   return gigabytes(of.bytes_per_second) + ", " + microseconds(of.latency_seconds) + " us a group";
 }
-std::string counted_text(int count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
 
 void print_cluster(const DeviceCluster& cluster, std::ostream& out) {
-  out << cluster.name << ": " << counted_text(cluster.nodes, "node") << " of " << counted_text(cluster.cards, "card")
-      << ", " << counted_text(cluster.ranks(), "rank") << "\n\nBy a model, not measured. Assumed:\n";
+  const auto counted = [](int count, const char* what) {
+    return counted_text(static_cast<std::uint64_t>(count), what);
+  };
+  out << cluster.name << ": " << counted(cluster.nodes, "node") << " of " << counted(cluster.cards, "card") << ", "
+      << counted(cluster.ranks(), "rank") << "\n\nBy a model, not measured. Assumed:\n";
   if (cluster.cards > 1) {
     out << "  inside a node: " << link_text(cluster.inside)
         << "; a kernel writes to other cards: " << (cluster.peer_access ? "yes" : "no") << '\n';
@@ -54,10 +53,6 @@ void print_cluster(const DeviceCluster& cluster, std::ostream& out) {
       << "  codec " << gpu_codec().to_string() << " without feedback\n\n";
 }
 
-DeviceBucket bucket_of(std::uint64_t bytes) {
-  return {.count = std::max<std::uint64_t>(1, bytes / sizeof(float)), .codec = gpu_codec()};
-}
-
 std::vector<std::string> way_row(const std::string& size, const DeviceForecast& one) {
   const bool executor = one.lanes > 0;
   const auto counted = [&](std::uint64_t value) { return executor ? std::to_string(value) : std::string("-"); };
@@ -67,11 +62,11 @@ std::vector<std::string> way_row(const std::string& size, const DeviceForecast& 
           std::to_string(one.counts.kernels),
           counted(one.counts.groups),
           counted(one.counts.events),
-          rounded(one.host_seconds),
-          one.compute_seconds > 0 ? rounded(one.compute_seconds) : "-",
-          one.link_seconds > 0 ? rounded(one.link_seconds) : "-",
-          rounded(one.seconds),
-          rounded(one.nccl_seconds),
+          rounded_microseconds(one.host_seconds),
+          one.compute_seconds > 0 ? rounded_microseconds(one.compute_seconds) : "-",
+          one.link_seconds > 0 ? rounded_microseconds(one.link_seconds) : "-",
+          rounded_microseconds(one.seconds),
+          rounded_microseconds(one.nccl_seconds),
           times(one.ratio()),
           one.way != DeviceWay::nccl && one.ratio() < 1 ? "loses" : ""};
 }
@@ -121,6 +116,16 @@ std::string_view name_of(DeviceWay way) {
 }
 
 CodecSpec gpu_codec() { return CodecSpec::parse("int8"); }
+
+DeviceBucket bucket_of(std::uint64_t bytes) {
+  return {.count = std::max<std::uint64_t>(1, bytes / sizeof(float)), .codec = gpu_codec()};
+}
+
+std::string counted_text(std::uint64_t count, std::string_view what) {
+  return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
+}
+
+std::string rounded_microseconds(double seconds) { return std::to_string(std::llround(seconds * kMicroseconds)); }
 
 void print_gpu_table(const DeviceCluster& cluster, std::span<const std::uint64_t> sizes, std::ostream& out) {
   print_cluster(cluster, out);

@@ -20,6 +20,15 @@ namespace gradwire::cli {
 /// The codec of all forecasts: that of the default policy.
 [[nodiscard]] CodecSpec gpu_codec();
 
+/// One f32 tensor of `bytes`, at least an element, by that codec.
+[[nodiscard]] exchange::DeviceBucket bucket_of(std::uint64_t bytes);
+
+/// "1 kernel", "98 kernels".
+[[nodiscard]] std::string counted_text(std::uint64_t count, std::string_view what);
+
+/// Whole microseconds, without a unit.
+[[nodiscard]] std::string rounded_microseconds(double seconds);
+
 /// Prints the parameters, and what each way takes for a bucket of one f32 tensor of each size, in bytes.
 void print_gpu_table(const exchange::DeviceCluster& cluster, std::span<const std::uint64_t> sizes, std::ostream& out);
 

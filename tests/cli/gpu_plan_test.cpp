@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string>
@@ -19,6 +18,7 @@
 #include "cli/commands.hpp"
 #include "cli/gpu_file.hpp"
 #include "gradwire/error.hpp"
+#include "tests/support/committed_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/mutations.hpp"
 #include "tests/support/run_program.hpp"
@@ -30,6 +30,8 @@ namespace {
 using exchange::DeviceCluster;
 using exchange::DeviceWay;
 using test::error_of;
+using test::is_committed;
+using test::read_text;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -43,19 +45,6 @@ const std::vector<std::string>& presets() {
   static const std::vector<std::string> kAll{"nvlink_2", "nvlink_4",     "nvlink_8",
                                              "pcie_8",   "ethernet_8x8", "infiniband_8x8"};
   return kAll;
-}
-
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Compares a committed file with what it should hold, or writes it.
-void expect_committed(const std::filesystem::path& path, const std::string& wanted) {
-  if (std::getenv("WRITE") != nullptr) {
-    std::ofstream(path, std::ios::binary) << wanted;
-  }
-  EXPECT_TRUE(text_of(path) == wanted) << path << " is not what gradwire plan --gpu writes; run WRITE=1 gpu_plan_test";
 }
 
 std::string printed(const PlanCommandOptions& options) {
@@ -182,7 +171,7 @@ TEST(GpuFile, MistakesNameThePlaceAndTheFix) {
 TEST(GpuFile, DamagedFilesAreReadOrRefused) {
   std::vector<std::string> texts;
   for (const std::string& preset : presets()) {
-    texts.push_back(text_of(file_of(preset)));
+    texts.push_back(read_text(file_of(preset)));
   }
   const std::vector<std::string> pieces{"[card]\n",
                                         "[",
@@ -275,7 +264,7 @@ TEST(GpuPlan, WritesItsPicture) {
   const test::ScratchFolder folder;
   const std::filesystem::path file = folder.path() / "launches.svg";
   (void)printed({.layers = std::nullopt, .gpu = file_of("nvlink_8").string(), .svg = file.string()});
-  const std::string svg = text_of(file);
+  const std::string svg = read_text(file);
   EXPECT_THAT(svg, AllOf(HasSubstr("four lanes: 98 kernels, 5 groups, 448 us; NCCL 180 us"),
                          HasSubstr("one lane: 6 kernels, 2 groups"), HasSubstr("not measured")));
   std::size_t bars = 0;
@@ -291,15 +280,15 @@ TEST(GpuDocuments, TheTableOfEveryPreset) {
   for (const std::string& preset : presets()) {
     all += (all.empty() ? "" : "\n\n") + printed({.layers = std::nullopt, .gpu = file_of(preset).string()});
   }
-  expect_committed(kSource / "docs/results/gpu-model.txt", all);
+  EXPECT_TRUE(is_committed("docs/results/gpu-model.txt", all));
 }
 
 TEST(GpuDocuments, ThePictureOfEveryPreset) {
   for (const std::string& preset : presets()) {
     std::string name = preset;
     std::replace(name.begin(), name.end(), '_', '-');
-    expect_committed(kSource / "docs/pictures" / ("launches-" + name + ".svg"),
-                     draw_launches(load_gpu_file(file_of(preset)), 25 * kBytesOfMiB));
+    EXPECT_TRUE(is_committed("docs/pictures/launches-" + name + ".svg",
+                             draw_launches(load_gpu_file(file_of(preset)), 25 * kBytesOfMiB)));
   }
 }
 
@@ -319,7 +308,7 @@ std::string page_table() {
         if (std::find(ways.begin(), ways.end(), way) == ways.end()) {
           continue;
         }
-        const auto one = forecast_device(cluster, way, {.count = mib * kBytesOfMiB / 4, .codec = gpu_codec()});
+        const auto one = forecast_device(cluster, way, bucket_of(mib * kBytesOfMiB));
         char text[64];
         const char* mark = one.ratio() < 1 ? "**" : "";
         way == DeviceWay::nccl ? std::snprintf(text, sizeof text, "%lld", std::llround(one.seconds * 1e6))
@@ -334,12 +323,12 @@ std::string page_table() {
 }
 
 TEST(GpuDocuments, TheTableOfThePage) {
-  const std::filesystem::path path = kSource / "docs/explanation/device-collectives.md";
-  const std::string page = text_of(path);
+  const std::filesystem::path path = "docs/explanation/device-collectives.md";
+  const std::string page = read_text(kSource / path);
   const std::size_t begin = page.find("| cards and links |");
   ASSERT_NE(begin, std::string::npos) << path << " has no table";
   const std::size_t end = page.find("\n\n", begin) + 1;
-  expect_committed(path, page.substr(0, begin) + page_table() + page.substr(end));
+  EXPECT_TRUE(is_committed(path, page.substr(0, begin) + page_table() + page.substr(end)));
 }
 
 }  // namespace

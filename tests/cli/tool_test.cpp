@@ -6,6 +6,7 @@
 #include "cli/tool.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/version.hpp"
+#include "tests/support/committed_file.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -256,13 +257,7 @@ TEST_F(Tool, CompletionsNameWhatTheToolTakes) {
 TEST_F(Tool, TheReferencePageSaysWhatTheToolTakes) {
   EXPECT_EQ(gradwire("documents share").status, 0);
   const std::string page = read_file(folder_ / "share/tool.md", 1U << 20U, "page");
-  const std::filesystem::path file = std::filesystem::path(GRADWIRE_SOURCE_DIR) / "docs/reference/tool.md";
-  if (std::getenv("WRITE") != nullptr) {
-    std::ofstream(file) << page;
-  }
-  EXPECT_TRUE(read_file(file, 1U << 20U, "page") == page)
-      << "docs/reference/tool.md is not what the tool's help says; write it: WRITE=1 cli_test "
-         "--gtest_filter='*ReferencePage*'";
+  EXPECT_TRUE(is_committed("docs/reference/tool.md", page));
 }
 
 TEST_F(Tool, LinksOfAJobAreMeasured) {

@@ -4,22 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "gradwire/communicator.hpp"
 #include "gradwire/gradwire.h"
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
 #include "gradwire/tables.h"
 #include "table/options.hpp"
+#include "tests/support/committed_file.hpp"
 
 namespace gradwire::test {
 namespace {
-
-const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DIR) / "docs/reference/defaults.md";
 
 // If a struct gets a new field, one of these stops compiling: give the field a row in the table, and then a name here.
 [[maybe_unused]] void know(const CallOptions& all) {
@@ -96,15 +90,7 @@ TEST(Defaults, AreThoseOfTheCode) {
   }
 }
 
-TEST(Defaults, AreDocumented) {
-  if (const char* write = std::getenv("WRITE"); write != nullptr && *write != '\0') {
-    std::ofstream(kDocument) << document();
-  }
-  std::ostringstream found;
-  found << std::ifstream(kDocument).rdbuf();
-  EXPECT_EQ(found.str(), document())
-      << "write docs/reference/defaults.md anew: WRITE=1 build/release/bin/defaults_test";
-}
+TEST(Defaults, AreDocumented) { EXPECT_TRUE(is_committed("docs/reference/defaults.md", document())); }
 
 }  // namespace
 }  // namespace gradwire::test

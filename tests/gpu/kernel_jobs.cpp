@@ -30,6 +30,15 @@ std::vector<Case> all_cases(bool small) {
       cases.push_back({{entry.id, 41}, DType::f64});
     }
   }
+  // A quarter of the elements: the run of the indices' bits has more words than a warp has lanes.
+  cases.push_back({CodecSpec::parse("topk(25%)+int8"), DType::f32});
+  if (small) {
+    cases.push_back({CodecSpec::parse("int8"), DType::f16});
+    cases.push_back({CodecSpec::parse("int8"), DType::f64});
+    cases.push_back({CodecSpec::parse("int4"), DType::bf16});
+    cases.push_back({CodecSpec::parse("topk(1%)+int8"), DType::f16});
+    cases.push_back({CodecSpec::parse("topk(1%)+exact"), DType::f64});
+  }
   return cases;
 }
 
@@ -55,6 +64,25 @@ float special_value(std::uint64_t index, float gauss) {
   }
 }
 
+float value_of_kind(Kind kind, std::uint64_t index, unsigned seed, float gauss) {
+  switch (kind) {
+    case Kind::plain: return gauss;
+    case Kind::special: return special_value(index + std::uint64_t{seed % 14} * 128, gauss);
+    case Kind::large: return gauss * 1e5F;
+    case Kind::tiny: return gauss * 1e-40F;
+    case Kind::infinite: return index % 4096 == 100 ? -std::numeric_limits<float>::infinity() : gauss;
+    case Kind::equal: return std::copysign(0.7354127F, gauss);
+    case Kind::not_a_number: return std::numeric_limits<float>::quiet_NaN();
+    case Kind::extreme: break;
+  }
+  switch (index / 512 % 4) {
+    case 0: return std::copysign(std::numeric_limits<float>::max(), gauss);
+    case 1: return index % 128 == 5 ? std::numeric_limits<float>::min() : 0.0F;
+    case 2: return std::copysign(0.7354127F, gauss);
+    default: return gauss;
+  }
+}
+
 }  // namespace
 
 Bytes tensor(DType dtype, std::uint64_t count, unsigned seed, Kind kind) {
@@ -62,10 +90,7 @@ Bytes tensor(DType dtype, std::uint64_t count, unsigned seed, Kind kind) {
   std::normal_distribution<float> gauss;
   std::vector<float> values(count);
   for (std::uint64_t i = 0; i < count; ++i) {
-    values[i] = gauss(bits);
-    if (kind == Kind::special) {
-      values[i] = special_value(i + std::uint64_t{seed % 14} * 128, values[i]);
-    }
+    values[i] = value_of_kind(kind, i, seed, gauss(bits));
   }
   Bytes bytes(count * element_bytes(dtype));
   codec::TensorList list(dtype, codec::Working::f32);

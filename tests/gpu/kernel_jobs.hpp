@@ -27,10 +27,12 @@ struct Case {
 /// mostly f32.
 [[nodiscard]] std::vector<Case> all_cases(bool small);
 
-enum class Kind : std::uint8_t { plain, special };
+enum class Kind : std::uint8_t { plain, special, large, tiny, infinite, equal, extreme, not_a_number };
 
 /// Returns Gaussian values as elements of `dtype`. The special kind has blocks of zeros, -0, equal values, denormals,
-/// tiny and huge values, single spikes, NaN and Inf.
+/// tiny and huge values, single spikes, NaN and Inf. Of the others only the last has NaN: values that f16 cannot hold;
+/// denormals; one -Inf; equal magnitudes; runs of the largest value, of a smallest normal one among zeros, and of equal
+/// magnitudes; and NaN alone.
 [[nodiscard]] Bytes tensor(DType dtype, std::uint64_t count, unsigned seed, Kind kind = Kind::plain);
 
 /// The words in device memory that kernels share: the step and the status.

@@ -1,4 +1,6 @@
 // Checks folding, conversion, buckets and the step, and two streams at once.
+#include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "kernels/device/operations.hpp"
@@ -15,8 +17,9 @@ std::string pair_name(DType from, DType to) {
   return std::string(to_string(from)) + " to " + std::string(to_string(to));
 }
 
-void convert_both(Check& check, void* stream, DType from, DType to, std::uint32_t count, double divisor,
-                  bool in_place) {
+// With `on_device` the kernel reads factor and divisor in device memory.
+void convert_both(Check& check, void* stream, DType from, DType to, std::uint32_t count, double divisor, bool in_place,
+                  bool on_device = false) {
   const std::string what =
       "convert " + pair_name(from, to) + ", " + std::to_string(count) + " elements" + (in_place ? ", in place" : "");
   Bytes input = tensor(from, count, check.seed(), Kind::special);
@@ -24,15 +27,19 @@ void convert_both(Check& check, void* stream, DType from, DType to, std::uint32_
   test::run_convert(input.data(), from, wanted.data(), to, count, 0.7, divisor);
   const Memory device_input(input, in_place ? 0 : element_bytes(from));
   const Memory output(wanted.size(), element_bytes(to));
-  kernels::convert(device_input.data(), from, in_place ? device_input.data() : output.data(), to, count, 0.7, nullptr,
-                   divisor, nullptr, stream);
+  const std::vector<double> numbers{0.7, divisor};
+  const Memory scalars(bytes_of(numbers));
+  kernels::convert(device_input.data(), from, in_place ? device_input.data() : output.data(), to, count,
+                   on_device ? 1 : 0.7, on_device ? scalars.as<double>() : nullptr, on_device ? 1 : divisor,
+                   on_device ? scalars.as<double>() + 1 : nullptr, stream);
   check.same_elements(to, read_intact(check, in_place ? device_input : output, what), wanted, what);
 }
 
-void fold_both(Check& check, void* stream, DType dtype, std::uint32_t count) {
+// Special values have -0 where the residual is 0: they stay.
+void fold_both(Check& check, void* stream, DType dtype, std::uint32_t count, Kind kind = Kind::plain) {
   const std::string what = "fold into " + std::string(to_string(dtype)) + ", " + std::to_string(count) + " elements";
-  Bytes values = tensor(dtype, count, check.seed());
-  Bytes residual = tensor(DType::f32, count, check.seed() + 1);
+  Bytes values = tensor(dtype, count, check.seed() + 1, kind);
+  Bytes residual = tensor(DType::f32, count, check.seed(), kind);
   const Memory device_values(values);
   const Memory device_residual(residual);
   test::run_fold(reinterpret_cast<float*>(residual.data()), 0.3, values.data(), dtype, count);
@@ -42,10 +49,11 @@ void fold_both(Check& check, void* stream, DType dtype, std::uint32_t count) {
 }
 
 // Rescales Gaussian numbers, zeros and NaN, as powers of a scale and as values.
-void rescale_both(Check& check, void* stream, DType from, DType to, std::uint32_t count, bool divides) {
+void rescale_both(Check& check, void* stream, DType from, DType to, std::uint32_t count, bool divides,
+                  Kind kind = Kind::special) {
   const std::string what = "rescale " + pair_name(from, to) + ", " + std::to_string(count) + " elements";
-  const Bytes scale = tensor(DType::f32, count, check.seed() + 2, Kind::special);
-  const Bytes values = tensor(from, count, check.seed(), Kind::special);
+  const Bytes scale = tensor(DType::f32, count, check.seed() + 2, kind);
+  const Bytes values = tensor(from, count, check.seed(), kind);
   Bytes powers(count);
   Bytes wanted(count * element_bytes(to));
   kernels::DeviceStatus host_status;
@@ -126,6 +134,24 @@ void bucket_both(Check& check, void* stream, DType dtype, DType run_dtype) {
   }
 }
 
+void weights_both(Check& check, void* stream, const std::vector<double>& weights, bool valid) {
+  std::vector<std::unique_ptr<Memory>> memory;
+  std::vector<const double*> pointers;
+  double sum = 0;
+  for (const double weight : weights) {
+    memory.push_back(std::make_unique<Memory>(sizeof(double)));
+    kernels::store_weight(weight, memory.back()->as<double>(), stream);
+    pointers.push_back(memory.back()->as<double>());
+    sum += weight;
+  }
+  sum = valid ? sum : std::numeric_limits<double>::quiet_NaN();
+  const Memory totals(3 * sizeof(double));
+  kernels::sum_weights(pointers, 7, totals.as<double>(), stream);
+  const std::vector<double> wanted{sum, 1 / sum, 7 / sum};
+  check.same_elements(DType::f64, read_intact(check, totals, "totals"), bytes_of(wanted),
+                      "sum of " + std::to_string(weights.size()) + " weights, its inverse, own share");
+}
+
 }  // namespace
 
 void check_elementwise(Check& check, void* stream) {
@@ -137,6 +163,7 @@ void check_elementwise(Check& check, void* stream) {
         }
       }
       convert_both(check, stream, from, from, 4097, 1, true);
+      convert_both(check, stream, from, DType::f32, 300, 3, false, true);
     }
   });
   check.part("fold", [&] {
@@ -144,6 +171,7 @@ void check_elementwise(Check& check, void* stream) {
       for (const std::uint32_t count : {0U, 1U, check.small() ? 300U : 100'007U}) {
         fold_both(check, stream, dtype, count);
       }
+      fold_both(check, stream, dtype, 4096, Kind::special);
     }
   });
   check.part("scales", [&] {
@@ -151,6 +179,8 @@ void check_elementwise(Check& check, void* stream) {
     for (const DType dtype : kDTypes) {
       rescale_both(check, stream, dtype, DType::f32, many, true);
       rescale_both(check, stream, DType::f32, dtype, many, false);
+      rescale_both(check, stream, DType::f32, dtype, 4096, false, Kind::large);
+      rescale_both(check, stream, DType::f32, dtype, 4096, false, Kind::plain);
     }
     for (const std::uint32_t count : {0U, 1U, 4095U, 4096U}) {
       rescale_both(check, stream, DType::f32, DType::f32, count, true);
@@ -165,20 +195,19 @@ void check_elementwise(Check& check, void* stream) {
     }
   });
   check.part("sum of weights", [&] {
-    const std::vector<double> weights{1.5, 1e-3, 7, 0.1};
-    std::vector<std::unique_ptr<Memory>> memory;
-    std::vector<const double*> pointers;
-    double sum = 0;
-    for (const double weight : weights) {
-      memory.push_back(std::make_unique<Memory>(sizeof(double)));
-      kernels::store_weight(weight, memory.back()->as<double>(), stream);
-      pointers.push_back(memory.back()->as<double>());
-      sum += weight;
+    const double infinity = std::numeric_limits<double>::infinity();
+    const double most = std::numeric_limits<double>::max();
+    weights_both(check, stream, {1.5, 1e-3, 7, 0.1}, true);
+    weights_both(check, stream, {most, 0}, true);
+    std::vector<double> many(300, 0.1);  // of two launches
+    weights_both(check, stream, many, true);
+    std::fill(many.begin(), many.begin() + 256, 0.0);  // the sum of the first launch alone would not be valid
+    weights_both(check, stream, many, true);
+    many[3] = -1;
+    weights_both(check, stream, many, false);
+    for (const std::vector<double>& bad : {std::vector<double>{1, -1e-9, 7}, {0, 0}, {most, most}, {infinity, 1}}) {
+      weights_both(check, stream, bad, false);
     }
-    const Memory totals(3 * sizeof(double));
-    kernels::sum_weights(pointers, 7, totals.as<double>(), stream);
-    const std::vector<double> wanted{sum, 1 / sum, 7 / sum};
-    check.same_bytes(read_intact(check, totals, "totals"), bytes_of(wanted), "sum of weights, its inverse, own share");
   });
   check.part("advance the step", [&] {
     const DeviceCall call({});

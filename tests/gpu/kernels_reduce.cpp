@@ -1,5 +1,6 @@
 // Compares sums over ranks with the host: sum and mean, own part, residuals, a second encoding or a stored result.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/device/operations.hpp"
 #include "tests/gpu/kernel_jobs.hpp"
@@ -17,14 +18,16 @@ struct ReduceOptions {
   double divisor = 1;
   bool device_divisor = false;
   Kind kind = Kind::plain;
-  int damaged = -1;  // rank whose frame names another step
+  int damaged = -1;   // rank whose frame names another step
+  double factor = 1;  // of the own part
 };
 
 std::string name_of(const Case& c, const ReduceOptions& o) {
   return "reduce " + c.name() + ", " + std::to_string(o.count) + " elements, " + std::to_string(o.ranks) + " ranks" +
          (o.own < 0 ? ", no own part" : "") + (o.encode ? ", encoded" : ", stored") +
          (o.residuals ? ", residuals" : "") + (o.divisor != 1 || o.device_divisor ? ", divided" : "") +
-         (o.kind == Kind::special ? ", special values" : "") + (o.damaged >= 0 ? ", a damaged frame" : "");
+         (o.kind == Kind::special ? ", special values" : "") + (o.damaged >= 0 ? ", a damaged frame" : "") +
+         (o.factor != 1 ? ", factor" : "");
 }
 
 // The host memory of a reduction; the device gets copies.
@@ -47,7 +50,9 @@ Operands make_operands(const Check& check, const Case& c, const Case& second, co
       operands.frames.back()[24] ^= std::byte{1};
     }
   }
-  operands.own_residual = tensor(DType::f32, o.count, check.seed() + 4);
+  // Of special values the own ones are -0 where the residual is 0.
+  operands.own_residual =
+      tensor(DType::f32, o.count, check.seed() + 9 + static_cast<unsigned>(std::max(0, o.own)), o.kind);
   operands.owner_residual = tensor(DType::f32, o.count, check.seed() + 5);
   operands.result = tensor(c.dtype, o.count, check.seed() + 6);
   operands.out.resize(second.codec().frame_bytes(o.count));
@@ -63,6 +68,7 @@ kernels::ReduceJob job_of(const Case& c, const Case& second, const ReduceOptions
   job.ranks = o.ranks;
   job.own_rank = o.own;
   job.own_dtype = c.dtype;
+  job.factor = o.factor;
   job.divisor = o.device_divisor ? 1 : o.divisor;
   job.result_dtype = c.dtype;
   return job;
@@ -119,8 +125,9 @@ void reduce_both(Check& check, void* stream, const Case& c, const Case& second, 
   check.same_elements(DType::f32, read_intact(check, own_residual, what), host.own_residual, what + ": own residual");
   check.same_elements(DType::f32, read_intact(check, owner_residual, what), host.owner_residual,
                       what + ": owner residual");
-  check.that((call.status().bad_frames != 0) == (host_call.status.bad_frames != 0),
-             what + ": bad frames in the status");
+  check.that(
+      call.status().bad_frames == host_call.status.bad_frames && call.status().first_bad == host_call.status.first_bad,
+      what + ": bad frames in the status");
   check.that((call.status().nonfinite != 0) == (host_call.status.nonfinite != 0), what + ": NaN and Inf in the status");
 }
 
@@ -139,6 +146,7 @@ void check_reduce(Check& check, void* stream) {
       reduce_both(check, stream, c, c,
                   {.count = many, .ranks = 3, .own = -1, .residuals = false, .divisor = 2.5, .device_divisor = true});
       reduce_both(check, stream, c, c, {.count = many, .ranks = 3, .encode = false, .damaged = 2});
+      reduce_both(check, stream, c, c, {.count = 300, .ranks = 3, .factor = 0.3});
       if (!check.small()) {
         reduce_both(check, stream, c, c, {.count = 4096 + 9, .ranks = 70, .own = 66});  // more than one launch takes
       }
@@ -148,6 +156,30 @@ void check_reduce(Check& check, void* stream) {
     const Case first{CodecSpec::parse("topk(1%)+int8"), DType::f32};
     const Case second{CodecSpec::parse("int4"), DType::f32};
     reduce_both(check, stream, first, second, {.count = 2 * 4096 + 77});
+    reduce_both(check, stream, first, second, {.count = 2 * 4096, .encode = false, .damaged = 0});
+  });
+  check.part("reduce, then topk(1%)", [&] {
+    for (const Case& first : all_cases(check.small())) {
+      if (first.spec.k != 0 || (first.dtype != DType::f32 && first.dtype != DType::f64)) {
+        continue;
+      }
+      const Case second{CodecSpec::parse(first.working() == DType::f64 ? "topk(1%)+exact" : "topk(1%)+int4"),
+                        first.dtype};
+      reduce_both(check, stream, first, second, {.count = 2 * 4096 + 77, .factor = 0.3});
+      reduce_both(check, stream, first, second, {.count = 4096 + 77, .residuals = false});
+      reduce_both(check, stream, first, second, {.count = 4096, .kind = Kind::special, .damaged = 0});
+    }
+  });
+  check.part("reduce, divided by unusual numbers", [&] {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const Case c{CodecSpec::parse("exact"), dtype};
+      for (const double divisor :
+           {0x1p127, 0x1p126, 0x1p-126, 0x1p-127, 0x1p1023, 0x1p1022, 0x1p-1022, 0x1p-1023, -4.0, 0.0, -0.0,
+            std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+        reduce_both(check, stream, c, c,
+                    {.count = 300, .ranks = 2, .encode = false, .divisor = divisor, .device_divisor = divisor < 1});
+      }
+    }
   });
 }
 

@@ -19,8 +19,7 @@ void check_bits(Check& check, const World& world, const std::string& codec, bool
   const Results wanted = host_results(session_policy(codec), world.world_size(), scaled);
   Trainer trainer = trainer_of(world, codec, scaled, joins);
   for (std::uint64_t step = 0; step < kSteps; ++step) {
-    trainer.load(step);
-    trainer.enqueue();
+    trainer.train(step);
     compare_step(check, trainer.results(), wanted, step,
                  codec + (scaled ? ", scaled" : "") + (joins ? ", joined" : ""));
   }

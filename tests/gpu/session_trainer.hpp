@@ -117,13 +117,19 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
+  /// Enqueues the gradients on the caller's stream, and does not wait: the session must.
   void load(std::uint64_t step) {
     for (std::size_t t = 0; t < kTensors; ++t) {
-      staged_ = values_of(t, rank_, step);
-      cuda(cudaMemcpyAsync(gradients_[t], staged_.data(), bytes_of(staged_).size(), cudaMemcpyHostToDevice, stream_),
-           "loading a gradient");
-      cuda(cudaStreamSynchronize(stream_), "loading a gradient");
+      load(t, step);
     }
+  }
+  /// Enqueues a whole step, in which gradients come one by one and the last one first, as in a backward pass.
+  void train(std::uint64_t step) {
+    for (std::size_t t = kTensors; t-- > 0;) {
+      load(t, step);
+      session_.ready(ids_[t]);
+    }
+    session_.finish();
   }
   /// Enqueues a whole step, and returns its last ticket.
   Ticket enqueue() {
@@ -148,13 +154,18 @@ class Trainer {
   [[nodiscard]] Session& session() { return session_; }
 
  private:
+  void load(std::size_t t, std::uint64_t step) {
+    const auto values = values_of(t, rank_, step);  // not pinned, so it was read when the call returns
+    cuda(cudaMemcpyAsync(gradients_[t], values.data(), bytes_of(values).size(), cudaMemcpyHostToDevice, stream_),
+         "loading a gradient");
+  }
+
   int rank_;
   cudaStream_t stream_;
   Session session_;
   std::vector<float*> gradients_;
   std::vector<float*> scales_;  // empty for tensors without scales
   std::vector<TensorId> ids_;
-  std::vector<float> staged_;
 };
 
 /// Compares the results of a step in every tensor.

@@ -40,11 +40,11 @@ Results device_results(Trainer& trainer, cudaStream_t stream, std::uint64_t step
     cuda(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
   }
   for (std::uint64_t step = 0; step < steps; ++step) {
-    trainer.load(step);
     if (captured) {
+      trainer.load(step);
       cuda(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
     } else {
-      trainer.enqueue();
+      trainer.train(step);
     }
     for (auto& values : trainer.results()) {
       all.push_back(std::move(values));

@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -14,6 +11,7 @@
 #include <vector>
 
 #include "repository/layering.hpp"
+#include "tests/support/committed_file.hpp"
 
 namespace gradwire::repository {
 namespace {
@@ -139,16 +137,7 @@ std::string draw() {
   return svg.str();
 }
 
-TEST(Modules, ThePictureIsThatOfTheTable) {
-  const std::filesystem::path path = kRepository / "docs/pictures/modules.svg";
-  const std::string drawn = draw();
-  if (std::getenv("WRITE") != nullptr) {
-    std::ofstream(path) << drawn;
-  }
-  std::ifstream file(path);
-  EXPECT_TRUE(drawn == std::string(std::istreambuf_iterator<char>(file), {}))
-      << "docs/pictures/modules.svg is not drawn from the table; run WRITE=1 repository_test --gtest_filter='Modules*'";
-}
+TEST(Modules, ThePictureIsThatOfTheTable) { EXPECT_TRUE(test::is_committed("docs/pictures/modules.svg", draw())); }
 
 }  // namespace
 }  // namespace gradwire::repository

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/committed_file.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support_matrix/matrix.hpp"
 
@@ -298,13 +299,7 @@ TEST(SupportMatrix, APromiseWithoutARowIsFound) {
 TEST(SupportMatrix, TheDocumentsAreWrittenFromIt) {
   for (const auto& [name, text] :
        {std::pair("support.md", document_of_features()), std::pair("support-errors.md", document_of_errors())}) {
-    const std::filesystem::path file = kSource / "docs" / "reference" / name;
-    if (std::getenv("WRITE") != nullptr) {
-      std::ofstream(file) << text;
-    }
-    EXPECT_TRUE(test::read_text(file) == text)
-        << "docs/reference/" << name
-        << " is not what the tables say; write it: WRITE=1 support_matrix_test --gtest_filter='*Document*'";
+    EXPECT_TRUE(test::is_committed(std::filesystem::path("docs/reference") / name, text));
   }
 }
 

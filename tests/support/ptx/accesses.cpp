@@ -14,6 +14,7 @@ struct Place {
   std::uint8_t* bytes = nullptr;
   std::uint8_t* state = nullptr;  // null for parameters and shared memory
   Cell* cells = nullptr;          // null for parameters and local memory
+  [[nodiscard]] bool is_global() const { return state != nullptr && cells != nullptr; }
 };
 
 // One access of one lane.
@@ -74,24 +75,57 @@ class Access {
     if (place.cells == nullptr) {
       return;
     }
-    Block& block = *warp_.block;
-    const std::uint32_t thread = warp_.number * 32 + lane_;
-    Viewer viewer;
-    viewer.fields = {block.agent, thread, block.epoch, warp_.epoch[lane_], form_.scope != Scope::none};
-    viewer.activity = block.grid->activity;
-    viewer.order = &Machine::current->order();
-    viewer.block = block.knowledge.empty() ? nullptr : &block.knowledge;
-    if (const auto sync = block.threads.find(thread); sync != block.threads.end()) {
-      viewer.thread = &sync->second.acquired;
-    }
+    const Viewer viewer = viewer_of(warp_, lane_, form_.scope);
     const Stamp stamp = make_stamp(viewer.fields);
     for (std::size_t b = 0; b < size_; ++b) {
       Cell& cell = place.cells[b];
-      if (const Stamp other = stores ? note_store(cell, stamp, viewer) : note_load(cell, stamp, viewer); other != 0) {
+      const Stamp other = stores ? note_store(cell, stamp, viewer) : note_load(cell, stamp, viewer);
+      if (other != 0 && Machine::current->settings().finds_races) {
         fail(std::string("race: ") + (stores ? "a store" : "a load") + " of " + std::to_string(size_) +
              " bytes meets an access of " + viewer.order->name_of(other) + ", and nothing orders the two");
       }
     }
+  }
+
+  // Lets stores arrive that this access must see.
+  void settle(const Place& place) const {
+    if (Memory& memory = Machine::current->memory(); !memory.stores.empty() && place.is_global()) {
+      memory.stores.settle(address_, size_, viewer_of(warp_, lane_, form_.scope), form_.kind != MemoryForm::Kind::load,
+                           memory);
+    }
+  }
+
+  // What the access loads; what its own thread stored may not have arrived.
+  const std::uint8_t* loaded(const Place& place) {
+    if (const Memory& memory = Machine::current->memory(); !memory.stores.empty() && place.is_global()) {
+      std::memcpy(bytes_, place.bytes, size_);
+      memory.stores.forward(address_, size_, viewer_of(warp_, lane_, form_.scope), bytes_);
+      return bytes_;
+    }
+    return place.bytes;
+  }
+
+  // Stores `bytes`, or lets them wait in the buffer of stores.
+  void store(const Place& place, const std::uint8_t (&bytes)[32]) {
+    Machine& machine = *Machine::current;
+    const Buffered buffered = machine.settings().buffered;
+    if (place.is_global() &&
+        (buffered == Buffered::all || (buffered == Buffered::strong && form_.scope != Scope::none))) {
+      PendingStore pending;
+      pending.address = address_;
+      pending.size = static_cast<std::uint32_t>(size_);
+      std::memcpy(pending.bytes, bytes, size_);
+      pending.stamp = make_stamp(viewer_of(warp_, lane_, form_.scope).fields);
+      pending.activity = warp_.block->grid->activity;
+      pending.publication = publication_of(warp_, lane_, form_);
+      machine.memory().stores.add(pending);
+      return;
+    }
+    settle(place);
+    if (form_.scope != Scope::none || machine.memory().has_published()) {
+      machine.memory().publish(address_, publication_of(warp_, lane_, form_), false);
+    }
+    std::memcpy(place.bytes, bytes, size_);
   }
 
   [[noreturn]] void fail(const std::string& what) const {
@@ -133,6 +167,7 @@ class Access {
   std::uint32_t lane_;
   std::uint64_t address_;
   std::size_t size_;
+  std::uint8_t bytes_[32] = {};
 };
 
 std::uint64_t load_bytes(const std::uint8_t* from, std::size_t bytes, bool is_signed) {
@@ -195,12 +230,14 @@ void load(Warp& warp, const Instruction& i, std::uint32_t lanes) {
     const std::uint64_t address = addresses[lane] + static_cast<std::uint64_t>(i.offset);
     Access access(warp, i, lane, address);
     const Place place = access.locate();
+    access.settle(place);
     if (form.scope != Scope::none) {
       acquire(warp, lane, form, address);
     }
     access.note(place);
+    const std::uint8_t* const loaded = access.loaded(place);
     for (std::size_t v = 0; v < form.vector; ++v) {
-      result[v][lane] = load_bytes(place.bytes + v * form.bytes, form.bytes, form.is_signed);
+      result[v][lane] = load_bytes(loaded + v * form.bytes, form.bytes, form.is_signed);
     }
   });
   for (std::size_t v = 0; v < form.vector; ++v) {
@@ -216,13 +253,11 @@ void store(Warp& warp, const Instruction& i, std::uint32_t lanes) {
     Access access(warp, i, lane, address);
     const Place place = access.locate();
     access.note(place);
-    if (form.scope != Scope::none || !Machine::current->memory().publications.empty()) {
-      publish(warp, lane, form, address, false);
-    }
+    std::uint8_t bytes[32] = {};
     for (std::size_t v = 0; v < form.vector; ++v) {
-      const std::uint64_t value = warp.in(i.operand[1 + v])[lane];
-      std::memcpy(place.bytes + v * form.bytes, &value, form.bytes);
+      std::memcpy(bytes + v * form.bytes, &warp.in(i.operand[1 + v])[lane], form.bytes);
     }
+    access.store(place, bytes);
   });
 }
 
@@ -237,9 +272,10 @@ void update(Warp& warp, const Instruction& i, std::uint32_t lanes) {
     const std::uint64_t address = addresses[lane] + static_cast<std::uint64_t>(i.offset);
     Access access(warp, i, lane, address);
     const Place place = access.locate();
+    access.settle(place);
     acquire(warp, lane, form, address);
     access.note(place);
-    publish(warp, lane, form, address, true);
+    Machine::current->memory().publish(address, publication_of(warp, lane, form), true);
     const std::uint64_t old = load_bytes(place.bytes, form.bytes, form.is_signed);
     const std::uint64_t now = updated(
         form, old,

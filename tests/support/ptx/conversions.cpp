@@ -6,17 +6,12 @@
 
 #include "tests/support/ptx/addresses.hpp"
 #include "tests/support/ptx/forms.hpp"
-#include "tests/support/ptx/machine.hpp"
+#include "tests/support/ptx/lanes.hpp"
 
 namespace gradwire::ptx {
 namespace {
 
 using Table = std::unordered_map<std::string, Operation>;
-
-float f32_of(std::uint64_t slot) { return std::bit_cast<float>(static_cast<std::uint32_t>(slot)); }
-std::uint64_t slot_of_f32(float value) { return std::isnan(value) ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(value); }
-double f64_of(std::uint64_t slot) { return std::bit_cast<double>(slot); }
-std::uint64_t slot_of_f64(double value) { return std::bit_cast<std::uint64_t>(value); }
 
 float f32_of_f16(std::uint64_t slot) {
   const auto code = static_cast<std::uint32_t>(slot & 0x7FFF);
@@ -84,30 +79,9 @@ std::uint32_t e4m3_of(float value) {
   return sign | (under < over || (under == over && below % 2 == 0) ? below : below + 1);
 }
 
-template <class F>
-void convert(Warp& warp, const Instruction& i, std::uint32_t lanes) {
-  const std::uint64_t* const a = warp.in(i.operand[1]);
-  std::uint64_t result[32];
-  for (int l = 0; l < 32; ++l) {
-    result[l] = F{}(a[l]);
-  }
-  warp.put(i.operand[0], lanes, result);
-}
-template <class F>
-void convert_two(Warp& warp, const Instruction& i, std::uint32_t lanes) {
-  const std::uint64_t* const a = warp.in(i.operand[1]);
-  const std::uint64_t* const b = warp.in(i.operand[2]);
-  std::uint64_t result[32];
-  for (int l = 0; l < 32; ++l) {
-    result[l] = F{}(a[l], b[l]);
-  }
-  warp.put(i.operand[0], lanes, result);
-}
-
 // To the nearest integer, towards zero, down or up; beyond the type's range its ends; 0 for NaN.
-template <class T, class From>
-std::uint64_t to_integer(From value, char mode) {
-  const auto wide = static_cast<double>(value);
+template <class T>
+T to_integer(double wide, char mode) {
   const double whole = mode == 'n'   ? std::nearbyint(wide)
                        : mode == 'z' ? std::trunc(wide)
                        : mode == 'm' ? std::floor(wide)
@@ -120,7 +94,7 @@ std::uint64_t to_integer(From value, char mode) {
   } else if (!std::isnan(whole)) {
     result = static_cast<T>(whole);
   }
-  return static_cast<std::make_unsigned_t<T>>(result);
+  return result;
 }
 
 struct Adder {
@@ -132,9 +106,7 @@ struct Adder {
 
   template <class D, class S>
   void between(const std::string& name) {
-    put("cvt." + name, convert<decltype([](std::uint64_t a) {
-          return static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<D>>(static_cast<D>(static_cast<S>(a))));
-        })>);
+    put("cvt." + name, unary<D, S, decltype([](S a) { return static_cast<D>(a); })>);
   }
 
   template <class S>
@@ -143,10 +115,7 @@ struct Adder {
     between<std::uint16_t, S>("u16." + type), between<std::int16_t, S>("s16." + type);
     between<std::uint32_t, S>("u32." + type), between<std::int32_t, S>("s32." + type);
     between<std::uint64_t, S>("u64." + type), between<std::int64_t, S>("s64." + type);
-    put("cvt.rn.f32." + type,
-        convert<decltype([](std::uint64_t a) { return slot_of_f32(static_cast<float>(static_cast<S>(a))); })>);
-    put("cvt.rn.f64." + type,
-        convert<decltype([](std::uint64_t a) { return slot_of_f64(static_cast<double>(static_cast<S>(a))); })>);
+    between<float, S>("rn.f32." + type), between<double, S>("rn.f64." + type);
     if constexpr (sizeof(S) >= 4) {
       to_integers<S, 'n'>("rni", type), to_integers<S, 'z'>("rzi", type);
       to_integers<S, 'm'>("rmi", type), to_integers<S, 'p'>("rpi", type);
@@ -155,44 +124,40 @@ struct Adder {
   template <class T, char kMode>
   void to_integers(const std::string& mode, const std::string& type) {
     put("cvt." + mode + "." + type + ".f32",
-        convert<decltype([](std::uint64_t a) { return to_integer<T>(f32_of(a), kMode); })>);
+        unary<T, float, decltype([](float a) { return to_integer<T>(static_cast<double>(a), kMode); })>);
     put("cvt." + mode + "." + type + ".f64",
-        convert<decltype([](std::uint64_t a) { return to_integer<T>(f64_of(a), kMode); })>);
+        unary<T, double, decltype([](double a) { return to_integer<T>(a, kMode); })>);
   }
 
   void all() {
+    using Bits = std::uint64_t;
     from_integer<std::uint8_t>("u8"), from_integer<std::int8_t>("s8");
     from_integer<std::uint16_t>("u16"), from_integer<std::int16_t>("s16");
     from_integer<std::uint32_t>("u32"), from_integer<std::int32_t>("s32");
     from_integer<std::uint64_t>("u64"), from_integer<std::int64_t>("s64");
-    put("cvt.f64.f32", convert<decltype([](std::uint64_t a) { return slot_of_f64(static_cast<double>(f32_of(a))); })>);
-    put("cvt.rn.f32.f64",
-        convert<decltype([](std::uint64_t a) { return slot_of_f32(static_cast<float>(f64_of(a))); })>);
-    put("cvt.rni.f32.f32", convert<decltype([](std::uint64_t a) { return slot_of_f32(std::nearbyint(f32_of(a))); })>);
-    put("cvt.rzi.f32.f32", convert<decltype([](std::uint64_t a) { return slot_of_f32(std::trunc(f32_of(a))); })>);
-    put("cvt.rmi.f32.f32", convert<decltype([](std::uint64_t a) { return slot_of_f32(std::floor(f32_of(a))); })>);
-    put("cvt.f32.f16", convert<decltype([](std::uint64_t a) { return slot_of_f32(f32_of_f16(a)); })>);
-    put("cvt.f64.f16",
-        convert<decltype([](std::uint64_t a) { return slot_of_f64(static_cast<double>(f32_of_f16(a))); })>);
-    put("cvt.rn.f16.f32", convert<decltype([](std::uint64_t a) { return f16_of(static_cast<double>(f32_of(a))); })>);
-    put("cvt.rn.f16.f64", convert<decltype([](std::uint64_t a) { return f16_of(f64_of(a)); })>);
-    put("cvt.f32.bf16", convert<decltype([](std::uint64_t a) { return slot_of_f32(f32_of((a & 0xFFFF) << 16)); })>);
-    put("cvt.rn.bf16.f32", convert<decltype([](std::uint64_t a) { return bf16_of(static_cast<double>(f32_of(a))); })>);
-    put("cvt.rn.f16x2.f32", convert_two<decltype([](std::uint64_t a, std::uint64_t b) {
-          return f16_of(static_cast<double>(f32_of(a))) << 16 | f16_of(static_cast<double>(f32_of(b)));
-        })>,
+    between<double, float>("f64.f32"), between<float, double>("rn.f32.f64");
+    put("cvt.rni.f32.f32", unary<float, float, decltype([](float a) { return std::nearbyint(a); })>);
+    put("cvt.rzi.f32.f32", unary<float, float, decltype([](float a) { return std::trunc(a); })>);
+    put("cvt.rmi.f32.f32", unary<float, float, decltype([](float a) { return std::floor(a); })>);
+    put("cvt.f32.f16", unary<float, Bits, decltype([](Bits a) { return f32_of_f16(a); })>);
+    put("cvt.f64.f16", unary<double, Bits, decltype([](Bits a) { return static_cast<double>(f32_of_f16(a)); })>);
+    put("cvt.rn.f16.f32", unary<Bits, float, decltype([](float a) { return f16_of(static_cast<double>(a)); })>);
+    put("cvt.rn.f16.f64", unary<Bits, double, decltype([](double a) { return f16_of(a); })>);
+    put("cvt.f32.bf16", unary<float, Bits, decltype([](Bits a) { return value_of<float>((a & 0xFFFF) << 16); })>);
+    put("cvt.rn.bf16.f32", unary<Bits, float, decltype([](float a) { return bf16_of(a); })>);
+    put("cvt.rn.f16x2.f32", binary<Bits, float, float, decltype([](float a, float b) {
+                                     return f16_of(static_cast<double>(a)) << 16 | f16_of(static_cast<double>(b));
+                                   })>,
         "=r,r,r");
-    put("cvt.rn.bf16x2.f32", convert_two<decltype([](std::uint64_t a, std::uint64_t b) {
-          return bf16_of(static_cast<double>(f32_of(a))) << 16 | bf16_of(static_cast<double>(f32_of(b)));
-        })>,
+    put("cvt.rn.bf16x2.f32",
+        binary<Bits, float, float, decltype([](float a, float b) { return bf16_of(a) << 16 | bf16_of(b); })>, "=r,r,r");
+    put("cvt.rn.satfinite.e4m3x2.f32",
+        binary<Bits, float, float, decltype([](float a, float b) { return Bits{e4m3_of(a) << 8 | e4m3_of(b)}; })>,
         "=r,r,r");
-    put("cvt.rn.satfinite.e4m3x2.f32", convert_two<decltype([](std::uint64_t a, std::uint64_t b) {
-          return std::uint64_t{e4m3_of(f32_of(a)) << 8 | e4m3_of(f32_of(b))};
-        })>,
-        "=r,r,r");
-    put("cvt.rn.f16x2.e4m3x2", convert<decltype([](std::uint64_t a) {
-          return f16_of(value_of_e4m3(a >> 8 & 0xFF)) << 16 | f16_of(value_of_e4m3(a & 0xFF));
-        })>);
+    put("cvt.rn.f16x2.e4m3x2", unary<Bits, Bits, decltype([](Bits a) {
+                                       return f16_of(value_of_e4m3(a >> 8 & 0xFF)) << 16 |
+                                              f16_of(value_of_e4m3(a & 0xFF));
+                                     })>);
     for (const char* space : {"global", "shared", "local", "const", "param"}) {
       const std::string end = std::string(space) + ".u64";
       put("cvta." + end, add_window), put("cvta.to." + end, remove_window);

@@ -49,7 +49,7 @@ class Decoder {
         const std::size_t semicolon = std::min(body.find(';', at), body.size());
         const std::string_view text = body.substr(at, semicolon - at);
         statement(trim(text));
-        line_ += static_cast<std::uint32_t>(std::count(text.begin(), text.end(), '\n'));
+        line_ += lines_in(text);
         at = semicolon + 1;
       }
     }
@@ -103,7 +103,7 @@ class Decoder {
   }
 
   void statement(std::string_view text) {
-    if (text.empty() || starts_with(text, ".pragma")) {
+    if (text.empty() || text.starts_with(".pragma")) {
       return;
     }
     if (text[0] == '.') {
@@ -172,9 +172,9 @@ class Decoder {
   // Finds the form, and reads the operands that its signature names.
   void operation(Instruction& instruction, std::string_view name, std::vector<std::string_view>& operands) {
     std::string full(name);
-    if (operands.size() == 2 && (operands[1].substr(0, 6) == "%clock" || operands[1] == "%globaltimer")) {
+    if (operands.size() == 2 && (operands[1].starts_with("%clock") || operands[1] == "%globaltimer")) {
       full = "mov.clock";
-    } else if (starts_with(name, "mov.b") && (operands[0][0] == '{' || operands[1][0] == '{')) {
+    } else if (name.starts_with("mov.b") && (operands[0][0] == '{' || operands[1][0] == '{')) {
       const bool unpacks = operands[0][0] == '{';
       const std::size_t parts =
           split(operands[unpacks ? 0 : 1].substr(1, operands[unpacks ? 0 : 1].size() - 2), ',').size();
@@ -229,7 +229,7 @@ class Decoder {
       const std::size_t bar = text.find('|');
       put_destination(instruction, text.substr(0, bar), kind == "p");
       if (bar != std::string_view::npos) {
-        if (!starts_with(instruction.operation->name, "shfl.")) {
+        if (!instruction.operation->name.starts_with("shfl.")) {
           fail("a second destination", instruction.text);
         }
         instruction.target = find(text.substr(bar + 1)).number;

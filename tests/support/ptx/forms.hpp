@@ -4,16 +4,17 @@
 #include <string>
 #include <unordered_map>
 
-#include "tests/support/ptx/module.hpp"
+#include "tests/support/ptx/shadow.hpp"
 
 namespace gradwire::ptx {
 
 void add_conversions(std::unordered_map<std::string, Operation>& table);  // conversions.cpp
 void add_flow(std::unordered_map<std::string, Operation>& table);         // warp_forms.cpp
 
-// In ordering.cpp: what orders accesses. acquire() comes before a load is noted, publish() behind a store.
+// In ordering.cpp: what orders accesses. acquire() comes before a load is noted, publication_of() behind a store.
+Viewer viewer_of(const Warp& warp, std::uint32_t lane, Scope scope);
 void acquire(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address);
-void publish(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address, bool updates);
+std::optional<Publication> publication_of(Warp& warp, std::uint32_t lane, const MemoryForm& form);
 void order_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes);
 void fence(Warp& warp, const Instruction& instruction, std::uint32_t lanes);
 

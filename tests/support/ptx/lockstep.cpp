@@ -1,17 +1,10 @@
 // Runs a warp: the lanes at one place run in lockstep until they part, or meet others.
 #include <algorithm>
 
-#include "tests/support/ptx/machine.hpp"
+#include "tests/support/ptx/lanes.hpp"
 
 namespace gradwire::ptx {
 namespace {
-
-template <class Body>
-void for_each_lane(std::uint32_t lanes, Body body) {
-  for (; lanes != 0; lanes &= lanes - 1) {
-    body(__builtin_ctz(lanes));
-  }
-}
 
 std::uint32_t first_of(std::uint32_t lanes) { return static_cast<std::uint32_t>(__builtin_ctz(lanes)); }
 
@@ -22,7 +15,7 @@ struct Group {
 
 Group group_at(const Warp& warp, std::uint32_t pc) {
   Group group;
-  for_each_lane(warp.live, [&](int lane) {
+  for_each_lane(warp.live, [&](std::uint32_t lane) {
     if (warp.next[lane] == pc) {
       group.lanes |= 1U << lane;
     } else if (warp.next[lane] > pc) {
@@ -33,7 +26,7 @@ Group group_at(const Warp& warp, std::uint32_t pc) {
 }
 
 void send_to(Warp& warp, std::uint32_t lanes, std::uint32_t pc) {
-  for_each_lane(lanes, [&](int lane) { warp.next[lane] = pc; });
+  for_each_lane(lanes, [&](std::uint32_t lane) { warp.next[lane] = pc; });
 }
 
 }  // namespace
@@ -70,7 +63,7 @@ std::uint32_t Machine::next_place(const Warp& warp, std::uint32_t runnable) {
     }
     return pc;
   }
-  for_each_lane(runnable, [&](int lane) { pc = std::min(pc, warp.next[lane]); });
+  for_each_lane(runnable, [&](std::uint32_t lane) { pc = std::min(pc, warp.next[lane]); });
   return pc;
 }
 

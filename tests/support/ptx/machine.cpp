@@ -148,6 +148,10 @@ void Machine::begin_block(Grid& grid) {
 
 bool Machine::run_slice(Grid& grid) {
   current = this;
+  if (grid.ended == grid.all_blocks()) {
+    memory_.stores.drain(random_, memory_);
+    return !memory_.stores.holds_of(grid.activity);
+  }
   std::size_t at = 0;
   if (grid.begun < grid.all_blocks() && grid.resident.size() < settings_.most_resident) {
     begin_block(grid);
@@ -164,7 +168,7 @@ bool Machine::run_slice(Grid& grid) {
     grid.resident.erase(grid.resident.begin() + static_cast<std::ptrdiff_t>(at));
     ++grid.ended;
   }
-  return grid.ended == grid.all_blocks();
+  return grid.ended == grid.all_blocks() && !memory_.stores.holds_of(grid.activity);
 }
 
 // Runs the warps in turn; returns whether all threads have exited.
@@ -177,6 +181,7 @@ bool Machine::run_block(Block& block, std::uint64_t quantum) {
   }
   std::uint64_t used = 0;
   while (used < quantum) {
+    memory_.stores.drain(random_, memory_);
     if (settings_.schedule == Schedule::random) {
       std::shuffle(turns.begin(), turns.end(), random_);
     }

@@ -20,6 +20,9 @@ inline constexpr std::uint32_t kAllLanes = 0xFFFFFFFFU;
 
 enum class Schedule : std::uint8_t { ascending, descending, random };
 
+/// Which stores to global memory wait in a buffer before other threads see them.
+enum class Buffered : std::uint8_t { none, strong, all };
+
 struct Block;
 struct Grid;
 
@@ -88,6 +91,9 @@ struct Settings {
   std::uint64_t seed = 1;
   std::uint64_t most_instructions = 400'000'000;
   std::uint32_t most_resident = 64;
+  // A weak store that another thread sees too early, or too late, is a race, so strong ones alone need to wait.
+  Buffered buffered = Buffered::strong;
+  bool finds_races = true;
   static Settings from_environment();
 };
 
@@ -101,6 +107,8 @@ class Machine {
   bool run_slice(Grid& grid);
 
   [[nodiscard]] std::uint64_t instructions() const { return instructions_; }
+  /// Grows whenever anything runs, or may arrive.
+  [[nodiscard]] std::uint64_t progress() const { return instructions_ + memory_.stores.drains(); }
   [[nodiscard]] Memory& memory() { return memory_; }
   [[nodiscard]] Order& order() { return order_; }
   [[nodiscard]] const Settings& settings() const { return settings_; }

@@ -20,27 +20,25 @@ Module::Module(std::string text, Allocate allocate) : text_(std::move(text)), al
       read_kernel(at, number);
       continue;
     }
-    if (starts_with(line, ".section")) {
+    if (line.starts_with(".section")) {
       const std::size_t close = text_.find("\n\t}", at);
       const std::size_t next = close == std::string::npos ? text_.size() : close + 3;
-      number += static_cast<std::uint32_t>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at),
-                                                      text_.begin() + static_cast<std::ptrdiff_t>(next), '\n'));
+      number += lines_between(at, next);
       at = next;
       continue;
     }
-    if (starts_with(line, ".file")) {
+    if (line.starts_with(".file")) {
       const std::size_t quote = line.find('"');
       files_[static_cast<std::uint32_t>(std::strtoul(line.data() + 5, nullptr, 10))] =
           std::string(line.substr(quote + 1, line.find('"', quote + 1) - quote - 1));
     } else if (line.find(".global ") != std::string_view::npos || line.find(".const ") != std::string_view::npos) {
       const std::size_t semicolon = text_.find(';', at);
       read_variable(trim(std::string_view(text_).substr(at, semicolon - at)), number);
-      number += static_cast<std::uint32_t>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at),
-                                                      text_.begin() + static_cast<std::ptrdiff_t>(semicolon), '\n'));
+      number += lines_between(at, semicolon);
       at = semicolon + 1;
       continue;
-    } else if (!line.empty() && line != "}" && !starts_with(line, ".version") && !starts_with(line, ".target") &&
-               !starts_with(line, ".address_size") && line[0] != '\0') {
+    } else if (!line.empty() && line != "}" && !line.starts_with(".version") && !line.starts_with(".target") &&
+               !line.starts_with(".address_size") && line[0] != '\0') {
       throw Finding("unknown directive: PTX line " + std::to_string(number) + ": " + std::string(line));
     }
     at = end + 1;
@@ -79,6 +77,10 @@ Declared read_declared(std::string_view text) {
 
 Declared declared_variable(std::string_view text) { return read_declared(text); }
 
+std::uint32_t Module::lines_between(std::size_t from, std::size_t to) const {
+  return lines_in(std::string_view(text_).substr(from, to - from));
+}
+
 void Module::read_kernel(std::size_t& at, std::uint32_t& line) {
   Kernel kernel;
   kernel.module = this;
@@ -111,13 +113,9 @@ void Module::read_kernel(std::size_t& at, std::uint32_t& line) {
   for (; end < text_.size() && depth > 0; ++end) {
     depth += text_[end] == '{' ? 1 : text_[end] == '}' ? -1 : 0;
   }
-  const auto lines = [&](std::size_t from, std::size_t to) {
-    return static_cast<std::uint32_t>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(from),
-                                                 text_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
-  };
-  kernel.first_line = line + lines(at, brace + 1);
+  kernel.first_line = line + lines_between(at, brace + 1);
   kernel.body = rest.substr(brace + 1, end - brace - 2);
-  line += lines(at, end);
+  line += lines_between(at, end);
   at = end;
   kernels_.emplace(kernel.name, std::move(kernel));
 }

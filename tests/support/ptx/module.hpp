@@ -155,6 +155,7 @@ class Module {
   std::vector<SourcePlace> places;
 
  private:
+  [[nodiscard]] std::uint32_t lines_between(std::size_t from, std::size_t to) const;
   void read_kernel(std::size_t& at, std::uint32_t& line);
   void read_variable(std::string_view statement, std::uint32_t line);
   [[nodiscard]] std::string place_text(const SourcePlace& place) const;

@@ -21,7 +21,7 @@ std::vector<std::string> kinds_of(const Instruction& instruction) {
   if (instruction.memory.acquires || instruction.memory.releases) {
     return {"weak"};
   }
-  if (instruction.operation->name.compare(0, 5, "setp.") == 0) {
+  if (instruction.operation->name.starts_with("setp.")) {
     return {"true", "false"};
   }
   return {};

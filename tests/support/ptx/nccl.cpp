@@ -73,20 +73,10 @@ std::shared_ptr<World> world_of(std::uint64_t key, int size) {
 
 template <class Body>
 ncclResult_t guarded(Body&& body) {
-  Device& device = Device::instance();
-  ++device.callers;
-  const std::lock_guard lock(device.mutex);
-  --device.callers;
-  if (device.failed()) {
-    return ncclUnhandledCudaError;
-  }
-  try {
+  return gradwire::ptx::guarded_call(ncclUnhandledCudaError, [&](Device& device) {
     body(device);
     return ncclSuccess;
-  } catch (const std::exception& finding) {
-    device.note(finding.what());
-    return ncclUnhandledCudaError;
-  }
+  });
 }
 
 std::size_t bytes_of(ncclDataType_t type) {

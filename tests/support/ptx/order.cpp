@@ -2,16 +2,15 @@
 
 #include <algorithm>
 
-#include "tests/support/ptx/module.hpp"
-
 namespace gradwire::ptx {
 
 Stamp make_stamp(const StampFields& fields) {
-  if (fields.agent >= 1U << 22 || fields.block_epoch >= 1U << 14 || fields.warp_epoch >= 1U << 17) {
+  if (fields.agent >= 1U << 22 || fields.block_epoch >= 1U << 14 || fields.warp_epoch >= 1U << 16) {
     throw Finding("too many blocks, barriers or warp barriers for stamps of accesses: make the job smaller");
   }
   return std::uint64_t{fields.agent} << 42 | std::uint64_t{fields.thread} << 32 |
-         std::uint64_t{fields.block_epoch} << 18 | std::uint64_t{fields.warp_epoch} << 1 | (fields.atomic ? 1 : 0);
+         std::uint64_t{fields.block_epoch} << 18 | std::uint64_t{fields.warp_epoch} << 2 |
+         static_cast<std::uint64_t>(fields.scope);
 }
 
 void join(Clock& clock, const Clock& other) {
@@ -77,6 +76,30 @@ std::string Order::name_of(Stamp stamp) const {
   const Agent& agent = agents_[fields.agent];
   return activities_[agent.activity].name + ", block " + std::to_string(agent.block) + ", thread " +
          std::to_string(fields.thread);
+}
+
+bool Viewer::ordered(Stamp earlier) const {
+  if (earlier == 0) {
+    return true;
+  }
+  const StampFields e = fields_of(earlier);
+  if (e.agent == fields.agent) {
+    if (e.thread == fields.thread || e.block_epoch < fields.block_epoch ||
+        (e.thread / 32 == fields.thread / 32 && e.warp_epoch < fields.warp_epoch)) {
+      return true;
+    }
+  } else if (order->activity_of(e.agent) != activity && order->ended_before(e.agent, activity)) {
+    return true;
+  }
+  return (block != nullptr && block->covers(e)) || (thread != nullptr && thread->covers(e));
+}
+
+bool Viewer::both_strong(Stamp earlier) const {
+  const StampFields e = fields_of(earlier);
+  const Scope needed = e.agent == fields.agent                   ? Scope::block
+                       : order->activity_of(e.agent) == activity ? Scope::device
+                                                                 : Scope::system;
+  return std::min(e.scope, fields.scope) >= needed;
 }
 
 }  // namespace gradwire::ptx

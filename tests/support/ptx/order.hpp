@@ -1,6 +1,6 @@
 // Which accesses are ordered before others. Activities are launches and copies, each the n-th of its stream; agents are
-// the blocks of a launch, or a copy. An access is stamped with its agent, thread, and how many barriers of block and
-// warp lay before it.
+// the blocks of a launch, or a copy. An access is stamped with its agent, thread, how many barriers of block and warp
+// lay before it, and its scope.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/ptx/module.hpp"
+
 namespace gradwire::ptx {
 
-/// 64 bits: agent 22, thread 10, epoch of the block 14, epoch of the warp 17, atomic 1. Zero is no access.
+/// 64 bits: agent 22, thread 10, epoch of the block 14, epoch of the warp 16, scope 2. Zero is no access.
 using Stamp = std::uint64_t;
 
 struct StampFields {
   std::uint32_t agent, thread, block_epoch, warp_epoch;
-  bool atomic;
+  Scope scope;  // none: a weak access
 };
 [[nodiscard]] Stamp make_stamp(const StampFields& fields);
 [[nodiscard]] inline StampFields fields_of(Stamp stamp) {
   return {static_cast<std::uint32_t>(stamp >> 42), static_cast<std::uint32_t>(stamp >> 32 & 0x3FF),
-          static_cast<std::uint32_t>(stamp >> 18 & 0x3FFF), static_cast<std::uint32_t>(stamp >> 1 & 0x1FFFF),
-          (stamp & 1) != 0};
+          static_cast<std::uint32_t>(stamp >> 18 & 0x3FFF), static_cast<std::uint32_t>(stamp >> 2 & 0xFFFF),
+          static_cast<Scope>(stamp & 3)};
 }
 
 /// How many activities of each stream are known to have ended: a vector clock.
@@ -68,6 +70,20 @@ class Order {
   std::vector<Activity> activities_{{0, 0, {}, "none"}};
   std::vector<Agent> agents_{{0, 0}};
   std::vector<std::uint64_t> counts_;  // of activities, by stream
+};
+
+/// One thread at one access.
+struct Viewer {
+  StampFields fields;
+  std::uint32_t activity = 0;
+  const Order* order = nullptr;
+  const Knowledge* block = nullptr;   // null for copies
+  const Knowledge* thread = nullptr;  // null if it has none
+
+  [[nodiscard]] bool ordered(Stamp earlier) const;
+  /// Whether the scopes of both accesses include the other's thread, so that they are no race. Two grids may be on two
+  /// GPUs.
+  [[nodiscard]] bool both_strong(Stamp earlier) const;
 };
 
 }  // namespace gradwire::ptx

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tests/support/ptx/forms.hpp"
-#include "tests/support/ptx/machine.hpp"
+#include "tests/support/ptx/lanes.hpp"
 
 namespace gradwire::ptx {
 namespace {
@@ -34,72 +34,69 @@ bool reaches(const Publication& publication, Scope scope, std::uint32_t activity
 
 }  // namespace
 
+Viewer viewer_of(const Warp& warp, std::uint32_t lane, Scope scope) {
+  const Block& block = *warp.block;
+  const std::uint32_t thread = warp.number * 32 + lane;
+  Viewer viewer;
+  viewer.fields = {block.agent, thread, block.epoch, warp.epoch[lane], scope};
+  viewer.activity = block.grid->activity;
+  viewer.order = &Machine::current->order();
+  viewer.block = block.knowledge.empty() ? nullptr : &block.knowledge;
+  if (const auto sync = block.threads.find(thread); sync != block.threads.end()) {
+    viewer.thread = &sync->second.acquired;
+  }
+  return viewer;
+}
+
 void acquire(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address) {
-  auto& publications = Machine::current->memory().publications;
-  const auto found = publications.find(address);
-  if (found == publications.end() || form.scope == Scope::none) {
+  const Publication* const found = Machine::current->memory().published(address);
+  if (found == nullptr || form.scope == Scope::none) {
     return;
   }
   ThreadSync& sync = sync_of(warp, lane);
   const std::uint32_t activity = warp.block->grid->activity;
-  if (reaches(found->second, Scope::system, activity)) {
-    sync.observed.add(found->second.knowledge);
-    if (found->second.activity != activity) {
+  if (reaches(*found, Scope::system, activity)) {
+    sync.observed.add(found->knowledge);
+    if (found->activity != activity) {
       sync.observed_scope = Scope::system;  // only a fence of the system reaches another grid
     }
   }
-  if (form.acquires && reaches(found->second, form.scope, activity)) {
-    sync.acquired.add(found->second.knowledge);
+  if (form.acquires && reaches(*found, form.scope, activity)) {
+    sync.acquired.add(found->knowledge);
   }
 }
 
-void publish(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address, bool updates) {
-  auto& publications = Machine::current->memory().publications;
-  const auto found = publications.find(address);
-  if (!updates && found != publications.end()) {
-    publications.erase(found);
-  }
+std::optional<Publication> publication_of(Warp& warp, std::uint32_t lane, const MemoryForm& form) {
   if (form.scope == Scope::none) {
-    return;
+    return std::nullopt;
   }
-  Knowledge knowledge;
-  Scope scope = form.scope;
+  const std::uint32_t activity = warp.block->grid->activity;
   if (form.releases) {
-    knowledge = release(warp, lane);
-  } else {
-    const auto sync = warp.block->threads.find(warp.number * 32 + lane);
-    if (sync == warp.block->threads.end() || sync->second.fenced.empty()) {
-      return;
-    }
-    knowledge = sync->second.fenced;
-    scope = std::min(scope, sync->second.fenced_scope);
+    return Publication{release(warp, lane), form.scope, activity};
   }
-  Publication& publication = publications[address];
-  publication.knowledge.add(knowledge);
-  publication.scope = scope;
-  publication.activity = warp.block->grid->activity;
+  const auto sync = warp.block->threads.find(warp.number * 32 + lane);
+  if (sync == warp.block->threads.end() || sync->second.fenced.empty()) {
+    return std::nullopt;
+  }
+  return Publication{sync->second.fenced, std::min(form.scope, sync->second.fenced_scope), activity};
 }
 
 // Orders the accesses of the lanes before it in front of those after it.
 void order_lanes(Warp& warp, const Instruction&, std::uint32_t lanes) {
   std::uint32_t epoch = 0;
   Knowledge acquired;
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      epoch = std::max(epoch, warp.epoch[lane]);
-      if (const auto sync = warp.block->threads.find(warp.number * 32 + lane); sync != warp.block->threads.end()) {
-        acquired.add(sync->second.acquired);
-      }
+  for_each_lane(lanes, [&](std::uint32_t lane) {
+    epoch = std::max(epoch, warp.epoch[lane]);
+    if (const auto sync = warp.block->threads.find(warp.number * 32 + lane); sync != warp.block->threads.end()) {
+      acquired.add(sync->second.acquired);
     }
-  }
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      warp.epoch[lane] = epoch + 1;
-      if (!acquired.empty()) {
-        sync_of(warp, lane).acquired.add(acquired);
-      }
+  });
+  for_each_lane(lanes, [&](std::uint32_t lane) {
+    warp.epoch[lane] = epoch + 1;
+    if (!acquired.empty()) {
+      sync_of(warp, lane).acquired.add(acquired);
     }
-  }
+  });
 }
 
 void fence(Warp& warp, const Instruction& i, std::uint32_t lanes) {
@@ -107,16 +104,19 @@ void fence(Warp& warp, const Instruction& i, std::uint32_t lanes) {
   const Scope scope = name.find("cta") != std::string::npos   ? Scope::block
                       : name.find("sys") != std::string::npos ? Scope::system
                                                               : Scope::device;
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      ThreadSync& sync = sync_of(warp, lane);
-      if (scope == Scope::system || sync.observed_scope != Scope::system) {
-        sync.acquired.add(sync.observed);
-      }
-      sync.fenced = release(warp, lane);
-      sync.fenced_scope = scope;
+  const bool consistent = name.find("acq_rel") == std::string::npos;  // membar is fence.sc
+  for_each_lane(lanes, [&](std::uint32_t lane) {
+    ThreadSync& sync = sync_of(warp, lane);
+    if (scope == Scope::system || sync.observed_scope != Scope::system) {
+      sync.acquired.add(sync.observed);
     }
-  }
+    sync.fenced = release(warp, lane);
+    sync.fenced_scope = scope;
+    if (consistent) {
+      Memory& memory = Machine::current->memory();
+      memory.stores.fence(viewer_of(warp, lane, scope), scope, memory);
+    }
+  });
 }
 
 }  // namespace gradwire::ptx

@@ -91,10 +91,16 @@ void Device::copy(Stream& stream, void* to, const void* from, std::size_t bytes,
         std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
   }
   stream.work.emplace_back([this, to, from, bytes, agent, staged] {
-    memory.note_copy(from, false, bytes, agent, order, "a copy");
+    if (staged == nullptr) {
+      memory.note_copy(from, false, bytes, agent, order, "a copy");
+    }
     memory.note_copy(to, true, bytes, agent, order, "a copy");
-    std::memmove(to, staged != nullptr ? staged->data() : from, bytes);
-    memory.copy_state(to, from, bytes);
+    if (staged == nullptr) {
+      std::memmove(to, from, bytes);
+      memory.copy_state(to, from, bytes);
+    } else {  // something else may be at `from` by now
+      std::memcpy(to, staged->data(), bytes);
+    }
     return true;
   });
   if (host_waits || memory.find(reinterpret_cast<std::uint64_t>(to)) == nullptr) {
@@ -233,12 +239,12 @@ bool Device::step() {
   const std::size_t first = settings_.schedule == Schedule::random ? machine_.random()() : turn_++;
   for (std::size_t i = 0; i < busy.size(); ++i) {
     Stream& stream = *busy[(first + i) % busy.size()];
-    const std::uint64_t before = machine_.instructions();
+    const std::uint64_t before = machine_.progress();
     const bool ended = stream.work.front()();
     if (ended) {
       stream.work.pop_front();
     }
-    if (ended || machine_.instructions() != before) {
+    if (ended || machine_.progress() != before) {
       progress_ = std::chrono::steady_clock::now();
       return true;
     }

@@ -115,4 +115,25 @@ class Device {
   std::chrono::steady_clock::time_point progress_;
 };
 
+/// Runs a call of the program's, body(device), under the lock of the device. Returns its result, or `failed` behind a
+/// finding: all calls then fail.
+template <class Result, class Body>
+Result guarded_call(Result failed, Body&& body) {
+  Device& device = Device::instance();
+  ++device.callers;
+  const std::lock_guard lock(device.mutex);
+  --device.callers;
+  if (device.failed()) {
+    return failed;
+  }
+  try {
+    return body(device);
+  } catch (const Finding& finding) {
+    device.note(finding.what());
+  } catch (const std::exception& error) {
+    device.note(std::string("the interpreter failed: ") + error.what());
+  }
+  return failed;
+}
+
 }  // namespace gradwire::ptx

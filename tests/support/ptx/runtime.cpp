@@ -204,9 +204,9 @@ GRADWIRE_PTX_API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* att
   return guarded([&](Device& device) {
     const auto* const found = device.memory.find(reinterpret_cast<std::uint64_t>(pointer));
     *attributes = {};
-    attributes->type = found == nullptr                           ? cudaMemoryTypeUnregistered
-                       : found->name.compare(0, 6, "pinned") == 0 ? cudaMemoryTypeHost
-                                                                  : cudaMemoryTypeDevice;
+    attributes->type = found == nullptr                    ? cudaMemoryTypeUnregistered
+                       : found->name.starts_with("pinned") ? cudaMemoryTypeHost
+                                                           : cudaMemoryTypeDevice;
     if (found != nullptr) {
       attributes->devicePointer = const_cast<void*>(pointer);
       attributes->hostPointer = attributes->type == cudaMemoryTypeHost ? const_cast<void*>(pointer) : nullptr;

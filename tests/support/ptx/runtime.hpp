@@ -17,24 +17,9 @@ inline cudaError_t give(cudaError_t error) {
   return error;
 }
 
-// Runs a call under the lock of the device. After a finding all calls fail.
 template <class Body>
 cudaError_t guarded(Body&& body) {
-  Device& device = Device::instance();
-  ++device.callers;
-  const std::lock_guard lock(device.mutex);
-  --device.callers;
-  if (device.failed()) {
-    return give(cudaErrorLaunchFailure);
-  }
-  try {
-    return give(body(device));
-  } catch (const Finding& finding) {
-    device.note(finding.what());
-  } catch (const std::exception& error) {
-    device.note(std::string("the interpreter failed: ") + error.what());
-  }
-  return give(cudaErrorLaunchFailure);
+  return give(guarded_call(cudaErrorLaunchFailure, body));
 }
 
 inline cudaError_t state_of(const Device& device) { return device.failed() ? cudaErrorLaunchFailure : cudaSuccess; }

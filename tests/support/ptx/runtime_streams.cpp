@@ -16,6 +16,15 @@ using gradwire::ptx::guarded;
 using gradwire::ptx::state_of;
 using gradwire::ptx::t_last;
 
+// GRADWIRE_PTX_DROP_WAIT=N drops the wait that each thread makes N-th, for mutation tests; 0 is none.
+std::uint64_t dropped_wait() {
+  static const std::uint64_t dropped = [] {
+    const char* const number = std::getenv("GRADWIRE_PTX_DROP_WAIT");
+    return number == nullptr ? 0 : std::strtoull(number, nullptr, 0);
+  }();
+  return dropped;
+}
+
 std::shared_ptr<EventState>& state_of(cudaEvent_t event) {
   return *reinterpret_cast<std::shared_ptr<EventState>*>(event);
 }
@@ -64,13 +73,11 @@ GRADWIRE_PTX_API cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return state_of(device);
   });
 }
-// GRADWIRE_PTX_DROP_WAIT=N drops the wait that each thread makes N-th, for mutation tests.
 GRADWIRE_PTX_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  static const char* const dropped = std::getenv("GRADWIRE_PTX_DROP_WAIT");
   thread_local std::uint64_t waits = 0;
   ++waits;
   return guarded([&](Device& device) {
-    if (dropped == nullptr || waits != std::strtoull(dropped, nullptr, 0)) {
+    if (waits != dropped_wait()) {
       device.wait(device.stream(stream), state_of(event));
     }
     device.count_waits(waits);

@@ -2,26 +2,10 @@
 
 namespace gradwire::ptx {
 
-bool Viewer::ordered(Stamp earlier) const {
-  if (earlier == 0) {
-    return true;
-  }
-  const StampFields e = fields_of(earlier);
-  if (e.agent == fields.agent) {
-    if (e.thread == fields.thread || e.block_epoch < fields.block_epoch ||
-        (e.thread / 32 == fields.thread / 32 && e.warp_epoch < fields.warp_epoch)) {
-      return true;
-    }
-  } else if (order->activity_of(e.agent) != activity && order->ended_before(e.agent, activity)) {
-    return true;
-  }
-  return (block != nullptr && block->covers(e)) || (thread != nullptr && thread->covers(e));
-}
-
 namespace {
 
-bool conflicts(Stamp earlier, Stamp stamp, const Viewer& viewer) {
-  return earlier != 0 && (earlier & stamp & 1) == 0 && !viewer.ordered(earlier);
+bool conflicts(Stamp earlier, const Viewer& viewer) {
+  return earlier != 0 && !viewer.both_strong(earlier) && !viewer.ordered(earlier);
 }
 
 bool same_thread(Stamp a, Stamp b) { return a >> 32 == b >> 32; }
@@ -33,7 +17,7 @@ Stamp note_load(Cell& cell, Stamp stamp, const Viewer& viewer) {
   if (cell.reader == stamp) {
     return 0;
   }
-  if (conflicts(cell.writer, stamp, viewer)) {
+  if (conflicts(cell.writer, viewer)) {
     return cell.writer;
   }
   if (cell.reader == 0 || same_thread(cell.reader, stamp) || viewer.ordered(cell.reader)) {
@@ -47,7 +31,7 @@ Stamp note_load(Cell& cell, Stamp stamp, const Viewer& viewer) {
 
 Stamp note_store(Cell& cell, Stamp stamp, const Viewer& viewer) {
   for (const Stamp earlier : {cell.writer, cell.reader, cell.other_reader}) {
-    if (conflicts(earlier, stamp, viewer)) {
+    if (conflicts(earlier, viewer)) {
       return earlier;
     }
   }
@@ -117,7 +101,7 @@ void Memory::note_copy(const void* from, bool writes, std::size_t bytes, std::ui
                   found->name);
   }
   Viewer viewer;
-  viewer.fields = {agent, 0, 1, 0, false};
+  viewer.fields = {agent, 0, 1, 0, Scope::none};
   viewer.activity = order.activity_of(agent);
   viewer.order = &order;
   const Stamp stamp = make_stamp(viewer.fields);
@@ -131,6 +115,24 @@ void Memory::note_copy(const void* from, bool writes, std::size_t bytes, std::ui
       found->state[i] |= kDefined;
     }
   }
+}
+
+void Memory::publish(std::uint64_t address, const std::optional<Publication>& made, bool updates) {
+  const auto found = publications_.find(address);
+  if (!updates && found != publications_.end()) {
+    publications_.erase(found);
+  }
+  if (made) {
+    Publication& publication = publications_[address];
+    publication.knowledge.add(made->knowledge);
+    publication.scope = made->scope;
+    publication.activity = made->activity;
+  }
+}
+
+const Publication* Memory::published(std::uint64_t address) const {
+  const auto found = publications_.find(address);
+  return found == publications_.end() ? nullptr : &found->second;
 }
 
 void Memory::copy_state(void* to, const void* from, std::size_t bytes) {

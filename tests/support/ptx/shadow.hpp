@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "tests/support/ptx/module.hpp"
 #include "tests/support/ptx/order.hpp"
+#include "tests/support/ptx/store_buffer.hpp"
 
 namespace gradwire::ptx {
 
@@ -28,17 +30,6 @@ struct ThreadSync {
   Scope fenced_scope = Scope::none;
 };
 
-/// One thread at one access.
-struct Viewer {
-  StampFields fields;
-  std::uint32_t activity = 0;
-  const Order* order = nullptr;
-  const Knowledge* block = nullptr;   // null for copies
-  const Knowledge* thread = nullptr;  // null if it has none
-
-  [[nodiscard]] bool ordered(Stamp earlier) const;
-};
-
 /// Checks an access against the cell's earlier ones and notes it. Returns the stamp that it races with, or 0.
 [[nodiscard]] Stamp note_load(Cell& cell, Stamp stamp, const Viewer& viewer);
 [[nodiscard]] Stamp note_store(Cell& cell, Stamp stamp, const Viewer& viewer);
@@ -53,14 +44,7 @@ struct Allocation {
 inline constexpr std::uint8_t kDefined = 1;
 inline constexpr std::uint8_t kForbidden = 2;
 
-/// What a release left at an address.
-struct Publication {
-  Knowledge knowledge;
-  Scope scope = Scope::none;
-  std::uint32_t activity = 0;
-};
-
-/// Global memory: the allocations of a process, and what releases published.
+/// Global memory: the allocations of a process, what releases published, and stores that did not arrive yet.
 class Memory {
  public:
   void add(const void* base, std::size_t bytes, std::string name, bool defined);
@@ -76,9 +60,15 @@ class Memory {
                  const std::string& name);
   void copy_state(void* to, const void* from, std::size_t bytes);
 
-  std::unordered_map<std::uint64_t, Publication> publications;
+  /// Notes what a store, or an update, leaves at its address.
+  void publish(std::uint64_t address, const std::optional<Publication>& made, bool updates);
+  [[nodiscard]] const Publication* published(std::uint64_t address) const;
+  [[nodiscard]] bool has_published() const { return !publications_.empty(); }
+
+  StoreBuffer stores;
 
  private:
+  std::unordered_map<std::uint64_t, Publication> publications_;
   std::map<std::uint64_t, Allocation> allocations_;
   Allocation* last_ = nullptr;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,10 @@ inline std::string_view trim(std::string_view text) {
   return text;
 }
 
-inline bool starts_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
+/// Returns how many lines end in `text`.
+inline std::uint32_t lines_in(std::string_view text) {
+  return static_cast<std::uint32_t>(std::count(text.begin(), text.end(), '\n'));
+}
 
 inline std::string_view without_comment(std::string_view line) { return line.substr(0, line.find("//")); }
 

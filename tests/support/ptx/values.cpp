@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "tests/support/ptx/forms.hpp"
-#include "tests/support/ptx/machine.hpp"
+#include "tests/support/ptx/lanes.hpp"
 
 namespace gradwire::ptx {
 namespace {
@@ -23,61 +23,6 @@ using u32 = std::uint32_t;
 using s32 = std::int32_t;
 using u64 = std::uint64_t;
 using s64 = std::int64_t;
-
-template <class T>
-T value_of(u64 slot) {
-  if constexpr (std::is_same_v<T, float>) {
-    return std::bit_cast<float>(static_cast<u32>(slot));
-  } else if constexpr (std::is_same_v<T, double>) {
-    return std::bit_cast<double>(slot);
-  } else {
-    return static_cast<T>(slot);
-  }
-}
-
-template <class T>
-u64 slot_of(T value) {
-  if constexpr (std::is_same_v<T, float>) {
-    return std::isnan(value) ? 0x7FFFFFFFU : std::bit_cast<u32>(value);
-  } else if constexpr (std::is_same_v<T, double>) {
-    return std::bit_cast<u64>(value);
-  } else {
-    return static_cast<std::make_unsigned_t<T>>(value);
-  }
-}
-
-template <class D, class A, class F>
-void unary(Warp& warp, const Instruction& i, u32 lanes) {
-  const u64* const a = warp.in(i.operand[1]);
-  u64 result[32];
-  for (int l = 0; l < 32; ++l) {
-    result[l] = slot_of<D>(F{}(value_of<A>(a[l])));
-  }
-  warp.put(i.operand[0], lanes, result);
-}
-
-template <class D, class A, class B, class F>
-void binary(Warp& warp, const Instruction& i, u32 lanes) {
-  const u64* const a = warp.in(i.operand[1]);
-  const u64* const b = warp.in(i.operand[2]);
-  u64 result[32];
-  for (int l = 0; l < 32; ++l) {
-    result[l] = slot_of<D>(F{}(value_of<A>(a[l]), value_of<B>(b[l])));
-  }
-  warp.put(i.operand[0], lanes, result);
-}
-
-template <class D, class A, class B, class C, class F>
-void ternary(Warp& warp, const Instruction& i, u32 lanes) {
-  const u64* const a = warp.in(i.operand[1]);
-  const u64* const b = warp.in(i.operand[2]);
-  const u64* const c = warp.in(i.operand[3]);
-  u64 result[32];
-  for (int l = 0; l < 32; ++l) {
-    result[l] = slot_of<D>(F{}(value_of<A>(a[l]), value_of<B>(b[l]), value_of<C>(c[l])));
-  }
-  warp.put(i.operand[0], lanes, result);
-}
 
 void copy_value(Warp& warp, const Instruction& i, u32 lanes) {
   u64 result[32];
@@ -144,12 +89,7 @@ void unpack(Warp& warp, const Instruction& i, u32 lanes) {
   }
 }
 
-void read_clock(Warp& warp, const Instruction& i, u32 lanes) {
-  u64 result[32];
-  const u64 now = Machine::current->clock();
-  std::fill(result, result + 32, now);
-  warp.put(i.operand[0], lanes, result);
-}
+void read_clock(Warp& warp, const Instruction& i, u32 lanes) { put_same(warp, i, lanes, Machine::current->clock()); }
 
 // A shift by the width of the type or more gives 0, or the sign.
 template <class T>

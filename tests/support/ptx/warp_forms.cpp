@@ -6,7 +6,7 @@
 
 #include "kernels/numeric.hpp"
 #include "tests/support/ptx/forms.hpp"
-#include "tests/support/ptx/machine.hpp"
+#include "tests/support/ptx/lanes.hpp"
 
 namespace gradwire::ptx {
 namespace {
@@ -22,10 +22,7 @@ void shuffle(Warp& warp, const Instruction& i, std::uint32_t lanes) {
   const std::uint64_t* const limits = warp.in(i.operand[3]);
   std::uint64_t result[32] = {};
   std::uint32_t inside = 0;
-  for (std::uint32_t l = 0; l < 32; ++l) {
-    if ((lanes >> l & 1) == 0) {
-      continue;
-    }
+  for_each_lane(lanes, [&](std::uint32_t l) {
     const auto by = static_cast<std::uint32_t>(distance[l]) & 31;
     const auto segment = static_cast<std::uint32_t>(limits[l] >> 8) & 31;
     const auto clamp = static_cast<std::uint32_t>(limits[l]) & 31;
@@ -43,17 +40,11 @@ void shuffle(Warp& warp, const Instruction& i, std::uint32_t lanes) {
                              "a shuffle reads lane " + std::to_string(other) + ", which does not take part");
     }
     result[l] = from[other];
-  }
+  });
   warp.put(i.operand[0], lanes, result);
   if (i.target != kNone) {
     warp.put_bits(i.target, lanes, inside);
   }
-}
-
-void put_same(Warp& warp, const Instruction& i, std::uint32_t lanes, std::uint32_t value) {
-  std::uint64_t result[32];
-  std::fill(result, result + 32, value);
-  warp.put(i.operand[0], lanes, result);
 }
 
 void ballot(Warp& warp, const Instruction& i, std::uint32_t lanes) {
@@ -71,12 +62,10 @@ void reduce(Warp& warp, const Instruction& i, std::uint32_t lanes) {
   const std::uint64_t* const a = warp.in(i.operand[1]);
   T sum{};
   bool first = true;
-  for (std::uint32_t l = 0; l < 32; ++l) {
-    if ((lanes >> l & 1) != 0) {
-      sum = first ? static_cast<T>(a[l]) : F{}(sum, static_cast<T>(a[l]));
-      first = false;
-    }
-  }
+  for_each_lane(lanes, [&](std::uint32_t l) {
+    sum = first ? static_cast<T>(a[l]) : F{}(sum, static_cast<T>(a[l]));
+    first = false;
+  });
   put_same(warp, i, lanes, static_cast<std::uint32_t>(sum));
 }
 
