@@ -264,7 +264,6 @@ TEST(DeviceCounts, TheModelCountsTheSameInTiers) {
   }
 }
 
-// Mutation tried: the gather waits for the compute queue, too.
 TEST(DeviceCounts, OneTensorInTiersTakesSixKernelsAndFourGroupsAtAnyNumberOfNodes) {
   for (const auto& [nodes, per_node] : {std::pair{2, 2}, std::pair{2, 8}, std::pair{8, 8}}) {
     for (const std::uint64_t mib : {1, 25}) {

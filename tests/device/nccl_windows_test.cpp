@@ -93,7 +93,6 @@ std::vector<std::string> open_all(Library& all, std::vector<std::unique_ptr<memo
   return why;
 }
 
-// Mutation tried: memory is not cleared.
 TEST(NcclWindows, EachRankHasAllOfThemAndGivesItsOwnBack) {
   Library all;
   std::vector<std::unique_ptr<memory::NcclPeerWindows>> windows;

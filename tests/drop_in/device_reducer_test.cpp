@@ -385,8 +385,7 @@ TEST(DeviceReducer, DamagedFramesAreTold) {
   });
 }
 
-// Mutations tried: a rank that has a second communicator uses it although another one has none; ranks ask each other
-// again at every call.
+// Mutation tried: a rank that has a second communicator uses it although another one has none.
 TEST(DeviceReducer, ASecondCommunicatorIsUsedIfAllRanksHaveIt) {
   const Configuration configuration = configuration_of("");
   for (const int refusing : {-1, 0, 2}) {

@@ -115,7 +115,7 @@ TEST(DeviceRoles, CallsThatLookAlikeWaitForAThousandOfThem) {
   EXPECT_EQ(world.steps(buckets, 1536), "gg");
 }
 
-// Mutations tried: ranks never vote again; they look at four steps alone.
+// Mutation tried: ranks never vote again.
 TEST(DeviceRoles, APlaceWhoseRhythmBreaksLosesItsRole) {
   std::uintptr_t fresh = 5000;
   bool moves = false;

@@ -224,8 +224,8 @@ TEST(ReduceMixed, HopsOfDifferentCodecs) {
   check_encoded(selected, codec::Codec(CodecSpec::parse("exact"), DType::f64), {.count = 5000, .divisor = 3});
 }
 
-// A sum inside nodes is f32 for every tensor, and the result's frames have the type of the tensor. Mutations tried: the
-// types must be equal; exact values of two types count as one codec.
+// A sum inside nodes is f32 for every tensor, and the result's frames have the type of the tensor. Mutation tried: the
+// types must be equal.
 TEST(ReduceMixed, FramesOfTwoTypesTakeTheKernelOfOneCodec) {
   for (const std::string spec : {"bf16", "fp16", "int8", "fp8", "int4", "int2", "sign", "exact", "topk(1%)+int8"}) {
     for (const DType dtype : {DType::bf16, DType::f16}) {

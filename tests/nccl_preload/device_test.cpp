@@ -382,7 +382,7 @@ TEST(NcclDevice, CapturedCallsFollowEagerOnes) {
 
 // An all-gather that the job enqueues behind a compressed reduce-scatter, on another stream, need not wait for its
 // messages; what the job enqueues on the scatter's stream does.
-// Mutations tried: messages stay on the job's communicator; follow_caller() or lead_caller() is left out.
+// Mutations tried: messages stay on the job's communicator; lead_caller() is left out.
 TEST(NcclDevice, APrefetchDoesNotWaitForACompressedScatter) {
   const Seen seen = run_job("prefetch", "GRADWIRE_CODEC=int8", true);
   EXPECT_THAT(seen.lines.at("first"), HasSubstr("ncclBroadcast " + kSecond + "ncclGroupStart"));
@@ -409,7 +409,7 @@ TEST(NcclDevice, WithoutASecondCommunicatorMessagesTravelOnTheJobs) {
   EXPECT_THAT(sharing.lines.at("inherited"), HasSubstr("ncclAllGather:136 ncclAllGather:8 "));
 }
 
-// Mutations tried: the child is not aborted with its parent; it is destroyed although its work may never end.
+// Mutation tried: the child is not aborted with its parent.
 TEST(NcclDevice, TheSecondCommunicatorEndsWithTheJobs) {
   const Seen seen = run_job("end_pairs");
   for (const char* what : {"abort", "destroy", "finalize", "revoke", "shrink", "group", "failure"}) {
@@ -435,7 +435,7 @@ TEST(NcclDevice, CapturedCallsOfAGroupRunApart) {
 }
 
 // A graph and eager calls share memory, so each comes behind the one before, whatever the job's streams say.
-// Mutations tried: begin_run() is not called; neither is end_run().
+// Mutation tried: begin_run() is not called.
 TEST(NcclDevice, CapturedAndEagerCallsAreOrdered) {
   const Seen seen = run_job("captured_between");
   for (const char* pair : {"1, 112", "112, 2", "2, 112"}) {

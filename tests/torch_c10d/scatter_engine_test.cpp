@@ -72,7 +72,6 @@ void expect_near_the_sum(const Given& given, int rank, const std::vector<double>
   }
 }
 
-// Mutations tried: the factor is left out; segments have other sizes; lead_caller() is left out.
 TEST(ScatterEngine, TheDeviceHasTheBytesOfTheHost) {
   for (const Given& given :
        {Given{}, Given{.dtype = DType::bf16, .reduction = Reduction::mean}, Given{.in_place = true},
