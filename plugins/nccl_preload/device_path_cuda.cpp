@@ -3,8 +3,10 @@
 #include <cuda_runtime_api.h>
 
 #include "exchange/stream/stream_cuda_device.hpp"
+#include "memory/cuda_pool.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/cuda_exchange.hpp"
+#include "plugins/nccl_preload/cuda_loans.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/driver_events.hpp"
 #include "plugins/nccl_preload/state.hpp"
@@ -18,17 +20,24 @@ exchange::CudaShare share() { return session::share_of(state().configuration.pla
 class CudaLink final : public drop_in::DeviceLink {
  public:
   CudaLink(std::unique_ptr<CallerMessages> messages, int device)
-      : port_(*messages, device), device_(std::move(messages), device, nullptr, share()) {}
+      : port_(*messages, device),
+        lasting_(device),
+        loans_(device),
+        device_(std::move(messages), device, nullptr, share()) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* stream) override { device_.set_caller(static_cast<cudaStream_t>(stream)); }
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
+  [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_.arena(); }
+  [[nodiscard]] memory::ArenaSource& loans() noexcept override { return loans_; }
 
  private:
   CudaExchange port_;  // it uses the messages only while calls are made
   EventClock clock_;
-  exchange::CudaDevice device_;
+  memory::CudaPool lasting_;
+  CudaLoans loans_;
+  exchange::CudaDevice device_;  // its end comes first, and waits for work that uses the memory above
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace gradwire::choice {
 namespace {
 
 // Words of an exchange. Medians of calls are nanoseconds, those of steps microseconds.
-enum Word : std::size_t { kCannotCopy, kInUse, kRival, kStepsBefore, kStepsNow, kWordsInUse };
+enum Word : std::size_t { kNoMemory, kInUse, kRival, kStepsBefore, kStepsNow, kWordsInUse };
 static_assert(kWordsInUse == DeviceGate::kWords);
 
 constexpr std::size_t kLeastTimes = 5;    // whose times are known; the first one of a block does not count
@@ -51,22 +51,23 @@ DeviceGate::Turn DeviceGate::next(const ChoiceClass& what, std::uint64_t bytes, 
     return {.decided = true};
   }
   Class& one = *found;
-  one.largest = std::max(one.largest, bytes);
-  if (bytes > kMostCopied) {
-    one.barred = Reason::untried;
-    one.way = 0;
+  if (one.sizes.size() < kMostSizes) {
+    one.sizes.insert(bytes);
   }
   auto& changes = choices_[what];
   if (changes.empty() || changes.back().way != one.way) {
     changes.push_back({one.calls, one.way});
   }
   ++one.calls;
-  return {.way = one.way, .decided = one.compared, .barred = one.barred, .trial = trial_of(what, one, bytes)};
+  return {.way = one.way,
+          .decided = one.compared,
+          .barred = one.untried ? Reason::untried : one.barred,
+          .trial = trial_of(what, one, bytes)};
 }
 
 std::optional<DeviceGate::Trial> DeviceGate::trial_of(const ChoiceClass& what, Class& one, std::uint64_t bytes) {
-  if (!comparison_ || comparison_->phase != Phase::trials || comparison_->what != what || bytes > comparison_->bytes ||
-      one.barred != Reason::none) {
+  if (!comparison_ || comparison_->phase != Phase::trials || comparison_->what != what ||
+      !comparison_->sizes.contains(bytes)) {
     return std::nullopt;
   }
   Comparison& now = *comparison_;
@@ -127,7 +128,7 @@ void DeviceGate::begin_comparison() {
       if (way != one.way && rival.next_at <= one.calls &&
           (least == nullptr || rival.comparisons < least->comparisons)) {
         least = &rival;
-        comparison_ = {.what = what, .rival = static_cast<Way>(way), .bytes = one.largest};
+        comparison_ = {.what = what, .rival = static_cast<Way>(way), .sizes = one.sizes};
       }
     }
   }
@@ -136,7 +137,7 @@ void DeviceGate::begin_comparison() {
   }
 }
 
-void DeviceGate::say(std::span<std::uint32_t> words, const CanCopy& can_copy) {
+void DeviceGate::say(std::span<std::uint32_t> words, const HasMemory& has_memory) {
   std::fill_n(words.begin(), kWords, kNoSample);
   if (!comparison_) {
     begin_comparison();
@@ -148,7 +149,7 @@ void DeviceGate::say(std::span<std::uint32_t> words, const CanCopy& can_copy) {
   const Comparison& now = *comparison_;
   said_ = now.phase;
   if (now.phase == Phase::asking) {
-    words[kCannotCopy] = can_copy(now.bytes) ? 0 : 1;
+    words[kNoMemory] = has_memory({.what = now.what, .rival = now.rival, .sizes = now.sizes}) ? 0 : 1;
   } else if (now.phase == Phase::measuring && now.in_use_seconds.size() >= kLeastTimes) {
     words[kInUse] = word_of(median(now.in_use_seconds), 1e-9);
     words[kRival] = word_of(median(now.rival_seconds), 1e-9);
@@ -163,18 +164,16 @@ void DeviceGate::heard(std::span<const std::uint32_t> words) {
     return;  // the words are older than what is asked now
   }
   Class& one = classes_.at(comparison_->what);
-  if (one.barred != Reason::none) {  // by a larger call that came meanwhile
-    comparison_.reset();
-    return;
-  }
   ++comparison_->rounds;
   switch (comparison_->phase) {
     case Phase::asking:
-      if (words[kCannotCopy] == 0) {
+      if (words[kNoMemory] == 0) {
         comparison_->first_trial = next_trial_;
+        one.untried = false;
         enter(Phase::trials);
       } else {
-        one.barred = Reason::untried;
+        one.untried = !one.compared;
+        put_off(one, comparison_->rival, 1);
         comparison_.reset();
       }
       return;
@@ -273,6 +272,21 @@ void DeviceGate::change(Class& one, Way way) {
   }
   ++generation_;
   before_ = std::exchange(now_, {});
+}
+
+void DeviceGate::bar(const ChoiceClass& what, Reason why) {
+  const auto found = classes_.find(what);
+  if (found == classes_.end()) {
+    return;
+  }
+  found->second.barred = why;
+  found->second.untried = false;
+  if (found->second.way != 0) {
+    change(found->second, 0);
+  }
+  if (comparison_ && comparison_->what == what) {
+    comparison_.reset();
+  }
 }
 
 std::optional<WaySeconds> DeviceGate::compared(const ChoiceClass& what) const {

@@ -62,6 +62,20 @@ class MessageGroup {
   bool open_ = true;
 };
 
+// Lets calls work in memory that is given back.
+class Loan {
+ public:
+  Loan(memory::Arena& arena, std::span<std::byte> memory) : arena_(arena) {
+    arena_.begin_loan(memory.data(), memory.size());
+  }
+  ~Loan() { arena_.end_loan(); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+ private:
+  memory::Arena& arena_;
+};
+
 AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
   std::vector<RankSettings> all;
   std::vector<std::uint64_t> processes;
@@ -87,6 +101,7 @@ DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger,
       rank_(backend_.rank()),
       world_(backend_.world_size()),
       process_(process),
+      frames_(device_.arena(), rank_, world_),
       name_(std::move(name)),
       exchange_(link_->exchange_port(), configuration.longest_wait()) {}
 
@@ -98,6 +113,9 @@ void DeviceReducer::open() {
   Configuration configuration = configuration_;
   try {
     device_.load_kernels();
+    if (configuration.compresses() || configuration.dry_run) {
+      link_->exchange_port().open();
+    }
   } catch (const Error& error) {
     configuration.disabled = configuration.disabled.empty() ? error.what() : configuration.disabled;
     configuration.mode = Mode::disabled;
@@ -108,17 +126,17 @@ void DeviceReducer::open() {
                   .identity = 0,
                   .name = plan::hash_of(name_.data(), name_.size(), 0)};
   mine.identity = new_identity(process_);
-  upload(agreeing_, std::as_bytes(std::span(&mine, 1)));
+  upload(std::as_bytes(std::span(&mine, 1)));
 }
 
 void DeviceReducer::post() {
   const CurrentDevice current(device_);
-  swap(agreeing_);
+  swap();
 }
 
 void DeviceReducer::close() {
   const CurrentDevice current(device_);
-  const std::vector<std::byte> bytes = download(agreeing_);
+  const std::vector<std::byte> bytes = download();
   std::vector<DeviceRank> ranks(static_cast<std::size_t>(world_));
   std::memcpy(ranks.data(), bytes.data(), bytes.size());
   agreement_ = agree_on_devices(ranks);
@@ -128,25 +146,26 @@ void DeviceReducer::close() {
   if (std::all_of(ranks.begin(), ranks.end(), [&](const DeviceRank& rank) { return rank.name == ranks[0].name; })) {
     router_->set_communicator_name(name_);
   }
-  if (agreement_.mode == Mode::compressing || agreement_.dry_run) {
-    link_->exchange_port().open();
-  }
   if (configuration_.planner.is_auto() && agreement_.mode == Mode::compressing) {
-    trials_.emplace(device_, link_->clock(), exchange_);
+    trials_.emplace(device_, link_->clock(), exchange_, link_->loans(),
+                    [this](const choice::DeviceGate::Asked& asked) { return bytes_of_trial(asked); });
     router_->use_gate(trials_->gate());
   }
 }
 
-void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) {
-  exchange.each = mine.size();
-  exchange.memory = backend_.acquire(mine.size() * static_cast<std::size_t>(world_));
-  device_.upload(exchange.memory + static_cast<std::size_t>(rank_) * mine.size(), mine);
+// The first exchange has the most bytes. Its memory serves all later ones, so that these need none.
+void DeviceReducer::upload(std::span<const std::byte> mine) {
+  agreeing_.each = mine.size();
+  if (agreeing_.memory == nullptr) {
+    agreeing_.memory = backend_.acquire(mine.size() * static_cast<std::size_t>(world_));
+  }
+  device_.upload(agreeing_.memory + static_cast<std::size_t>(rank_) * mine.size(), mine);
   backend_.wait(Queue::communication, backend_.record(Queue::compute));
 }
 
-void DeviceReducer::swap(const Exchange& exchange) {
+void DeviceReducer::swap() {
   const auto part = [&](int rank) {
-    return std::span(exchange.memory + static_cast<std::size_t>(rank) * exchange.each, exchange.each);
+    return std::span(agreeing_.memory + static_cast<std::size_t>(rank) * agreeing_.each, agreeing_.each);
   };
   MessageGroup group(backend_);
   for (int distance = 1; distance < world_; ++distance) {
@@ -158,21 +177,20 @@ void DeviceReducer::swap(const Exchange& exchange) {
   group.end();
 }
 
-std::vector<std::byte> DeviceReducer::download(Exchange& exchange) {
+std::vector<std::byte> DeviceReducer::download() {
   backend_.wait(Queue::compute, backend_.record(Queue::communication));
-  std::vector<std::byte> all(exchange.each * static_cast<std::size_t>(world_));
-  device_.download(all, exchange.memory, configuration_.longest_wait());
-  backend_.release(std::exchange(exchange.memory, nullptr));
+  std::vector<std::byte> all(agreeing_.each * static_cast<std::size_t>(world_));
+  device_.download(all, agreeing_.memory, configuration_.longest_wait());
   return all;
 }
 
 bool DeviceReducer::all_say(std::uint64_t value) {
+  static_assert(sizeof value <= sizeof(DeviceRank));
   const CurrentDevice current(device_);
-  Exchange exchange;
-  upload(exchange, std::as_bytes(std::span(&value, 1)));
-  swap(exchange);
+  upload(std::as_bytes(std::span(&value, 1)));
+  swap();
   std::vector<std::uint64_t> values(static_cast<std::size_t>(world_));
-  const std::vector<std::byte> bytes = download(exchange);
+  const std::vector<std::byte> bytes = download();
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
 }
@@ -188,7 +206,11 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
   }
   std::vector<std::shared_ptr<const exchange::StreamExecution>> executions;
   for (const Job& job : jobs) {
-    executions.push_back(enqueue(job, static_cast<std::uint32_t>(executions.size())));
+    const exchange::StreamCall call = resolve(job, sites_of(job));
+    const Residuals residuals =
+        is_placed(job) ? open_residuals(*job.route.keeps, call.resolved.call.residuals) : Residuals{};
+    executions.push_back(
+        start(executor_, job, static_cast<std::uint32_t>(executions.size()), call, residuals, load_factor(job.reduce)));
   }
   executor_.finish();
   for (std::byte* factor : std::exchange(factors_, {})) {
@@ -199,16 +221,20 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
     link_->set_caller(stream);
     device_.lead_caller();
   }
-  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
-    device_.arena().fence();
-  }
   return executions;
 }
 
 void DeviceReducer::run(std::span<const Job> jobs) {
   const CurrentDevice current(device_);
   forget_old_residuals();
-  const auto executions = enqueue(jobs);
+  std::vector<std::shared_ptr<const exchange::StreamExecution>> executions;
+  if (all_have_frames(jobs)) {
+    executions = enqueue(jobs);
+  } else {
+    for (const Job& job : jobs) {
+      executions.push_back(enqueue({&job, 1}).front());
+    }
+  }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       release({&residuals_[*place], 1});  // this call has added them
@@ -256,6 +282,7 @@ int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryC
         if (trial.rival == 0) {
           return library(rival.reduce.send, rival.reduce.receive);
         }
+        const Loan loan(device_.arena(), trials_->frames());
         enqueue({&rival, 1});
         return 0;
       });
@@ -264,44 +291,49 @@ int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryC
   return code;
 }
 
-exchange::StreamCall DeviceReducer::resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
-                                            bool held) const {
+bool DeviceReducer::is_placed(const Job& job) const { return job.route.keeps && job.route.resets == resets_; }
+
+DeviceReducer::Sites DeviceReducer::sites_of(const Job& job) const {
+  const bool placed = is_placed(job);
+  return {.feedback = placed && !job.route.folds,
+          .held = placed && *job.route.keeps < residuals_.size() && residuals_[*job.route.keeps].held};
+}
+
+exchange::StreamCall DeviceReducer::resolve(const Job& job, Sites sites) const {
+  const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
   return exchange::make_stream_call(
       {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
        .algorithm = route.algorithm,
        .codec = route.stage.codec,
        .second_hop = route.stage.second_hop,
-       .dtype = reduce.dtype,
-       .count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count,
-       .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
-       .feedback = feedback,
-       .held = {.any = held}},
+       .dtype = job.reduce.dtype,
+       .count = scatters ? job.reduce.count * static_cast<std::uint64_t>(world_) : job.reduce.count,
+       .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), job.reduce.count),
+       .feedback = sites.feedback,
+       .held = {.any = sites.held}},
       backend_, configuration_.planner.policy().chunk_bytes);
 }
 
-std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Job& job, std::uint32_t index) {
+std::shared_ptr<const exchange::StreamExecution> DeviceReducer::start(exchange::StreamExecutor& executor,
+                                                                      const Job& job, std::uint32_t index,
+                                                                      const exchange::StreamCall& call,
+                                                                      const Residuals& residuals,
+                                                                      const double* factor) {
   const DeviceReduce& reduce = job.reduce;
-  const Router::Route& route = job.route;
-  const bool scatters = route.what.function == Function::nccl_reduce_scatter;
-  const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
-  const bool place = route.keeps && route.resets == resets_;
-  const bool held = place && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
-  const exchange::StreamCall call = resolve(route, reduce, place && !route.folds, held);
-  const Residuals residuals = place ? open_residuals(*route.keeps, call.resolved.call.residuals) : Residuals{};
-  return executor_.start(call.resolved.schedule,
-                         exchange::make_stream_task(call, device_,
-                                                    {.input = reduce.send,
-                                                     .output = reduce.receive,
-                                                     .step = step_,
-                                                     .reduction = reduce.reduction,
-                                                     .factor = reduce.factor,
-                                                     .device_factor = load_factor(reduce),
-                                                     .bucket = index,
-                                                     .local_residual = residuals.local,
-                                                     .owner_residual = residuals.owner,
-                                                     .name = std::string(name_of(route.what.function)) + " of " +
-                                                             std::to_string(count) + " elements"}));
+  return executor.start(call.resolved.schedule,
+                        exchange::make_stream_task(call, device_,
+                                                   {.input = reduce.send,
+                                                    .output = reduce.receive,
+                                                    .step = step_,
+                                                    .reduction = reduce.reduction,
+                                                    .factor = reduce.factor,
+                                                    .device_factor = factor,
+                                                    .bucket = index,
+                                                    .local_residual = residuals.local,
+                                                    .owner_residual = residuals.owner,
+                                                    .name = std::string(name_of(job.route.what.function)) + " of " +
+                                                            std::to_string(call.request.count) + " elements"}));
 }
 
 // Returns a copy in the type that kernels read; null if the host knows the factor.
@@ -326,7 +358,7 @@ void DeviceReducer::make_room(exchange::DeviceRange<float>& range, const exchang
   if (range.data != nullptr || wanted.count == 0) {
     return;
   }
-  range = {reinterpret_cast<float*>(device_.arena().acquire_lasting(wanted.count * sizeof(float))), wanted.first,
+  range = {reinterpret_cast<float*>(link_->lasting().acquire(wanted.count * sizeof(float))), wanted.first,
            wanted.count};
   device_.zero(range.data, wanted.count * sizeof(float));
 }
@@ -335,7 +367,7 @@ void DeviceReducer::release(std::span<const Residuals> old) {
   for (const Residuals& one : old) {
     for (const auto& range : {one.local, one.owner}) {
       if (range.data != nullptr) {
-        backend_.release(reinterpret_cast<std::byte*>(range.data));
+        link_->lasting().release(reinterpret_cast<std::byte*>(range.data));
       }
     }
   }

@@ -19,10 +19,12 @@
 #include "drop_in/device_exchange.hpp"
 #include "drop_in/device_roles.hpp"
 #include "drop_in/device_trials.hpp"
+#include "drop_in/frame_memory.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
+#include "memory/arena.hpp"
 
 namespace gradwire::drop_in {
 
@@ -41,6 +43,11 @@ class DeviceLink {
   /// The messages by which the ranks agree on numbers beside the calls.
   [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
   [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
+  /// Device memory for what lasts beyond a call, apart from the device's arena().
+  [[nodiscard]] virtual memory::Arena& lasting() noexcept = 0;
+  /// Device memory for trials, in pieces that are given back one by one. It is asked to free a piece only when the
+  /// device does not use it any more, and frees at its own end, behind the device's, what is left.
+  [[nodiscard]] virtual memory::ArenaSource& loans() noexcept = 0;
 };
 
 /// A sum or mean over the ranks, as the caller wrote it. Its memory is the device's.
@@ -135,31 +142,54 @@ class DeviceReducer {
   };
   // Calls that look alike on every rank.
   struct Kind {
-    Function function;
-    DType dtype;
-    std::uint64_t count;
+    Signature call;
     std::string op;
     friend auto operator<=>(const Kind&, const Kind&) = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
   };
-  // Memory through which the ranks exchange data.
-  struct Exchange {
+  // How a job uses the residuals of its place.
+  struct Sites {
+    bool feedback = false;  // it keeps what encoding drops
+    bool held = false;      // it adds those that are held
+  };
+  // A job in a dry run.
+  struct Use {
+    Job job;
+    Sites sites = {};
+    Residuals residuals = {};
+  };
+  // Device memory by which the ranks agree.
+  struct Agreeing {
     std::byte* memory = nullptr;
-    std::size_t each = 0;  // bytes of one rank
+    std::size_t each = 0;  // bytes of one rank, in the exchange that is under way
   };
 
-  void upload(Exchange& exchange, std::span<const std::byte> mine);
-  void swap(const Exchange& exchange);
-  [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
+  void upload(std::span<const std::byte> mine);
+  void swap();
+  [[nodiscard]] std::vector<std::byte> download();
   [[nodiscard]] bool all_say(std::uint64_t value);
   // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
   [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer);
   void begin_call();
   void forget_old_residuals();
+  void take_memory(const Call& call, Router::Route& route, const DeviceReduce& reduce);
   [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
-  [[nodiscard]] exchange::StreamCall resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
-                                             bool held) const;
+  // Memory for the messages of calls, all in device_reducer_memory.cpp.
+  [[nodiscard]] static FrameMemory::Kind kind_of(const Job& job, Sites sites);
+  [[nodiscard]] bool all_have_frames(const Job& job);
+  [[nodiscard]] bool all_have_frames(std::span<const Job> jobs);
+  [[nodiscard]] std::uint64_t bytes_of_trial(const choice::DeviceGate::Asked& asked);
+  [[nodiscard]] Residuals expected_residuals(const Job& job) const;
+  void play(exchange::StreamBackend& backend, std::span<const Use> uses);
+  void tell_of_memory(const Router::Route& route);
+
+  // Whether the job's place in the step, if it has residuals there, is still the one of the present step.
+  [[nodiscard]] bool is_placed(const Job& job) const;
+  [[nodiscard]] Sites sites_of(const Job& job) const;
+  [[nodiscard]] exchange::StreamCall resolve(const Job& job, Sites sites) const;
   std::vector<std::shared_ptr<const exchange::StreamExecution>> enqueue(std::span<const Job> jobs);
-  std::shared_ptr<const exchange::StreamExecution> enqueue(const Job& job, std::uint32_t index);
+  std::shared_ptr<const exchange::StreamExecution> start(exchange::StreamExecutor& executor, const Job& job,
+                                                         std::uint32_t index, const exchange::StreamCall& call,
+                                                         const Residuals& residuals, const double* factor);
   [[nodiscard]] const double* load_factor(const DeviceReduce& reduce);
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
@@ -176,7 +206,8 @@ class DeviceReducer {
   std::uint64_t process_;
   std::uint64_t identity_ = 0;
   AgreedSettings agreement_;
-  Exchange agreeing_;
+  Agreeing agreeing_;
+  FrameMemory frames_;
   std::optional<Router> router_;
   std::string name_;
   DeviceExchange exchange_;
@@ -190,6 +221,7 @@ class DeviceReducer {
   std::vector<std::optional<std::uint64_t>> rooms_;
   std::uint64_t room_taken_ = 0;  // bytes of the policy's limit
   bool told_of_room_ = false;
+  bool told_of_memory_ = false;
   std::vector<std::string> lines_;
   std::uint64_t other_calls_ = 0;
   std::uint64_t resets_ = 0;          // the router's, when the latest residual was made

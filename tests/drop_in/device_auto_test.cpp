@@ -87,13 +87,7 @@ struct AutoRank {
   [[nodiscard]] bool untouched(std::size_t which) const {
     return large[which][96] == 96.0F / 97 + static_cast<float>(place.rank) / 7;
   }
-  std::uint64_t passed(Reason reason) const {
-    std::uint64_t found = 0;
-    for (const auto& [what, totals] : ledger.classes()) {
-      found += what.reason == reason ? totals.calls : 0;
-    }
-    return found;
-  }
+  [[nodiscard]] std::uint64_t passed(Reason reason) const { return test::calls_for(ledger, reason); }
 
   Ledger ledger;
   HostLibrary nccl;
@@ -111,7 +105,10 @@ TEST(DeviceAuto, AFasterCodecIsAdoptedAndASlowerOneDropped) {
     rank.clock().compressed = 0.4e-3;
     rank.clock().behind = transport->rank() == 1 ? 20 : 0;
     EXPECT_EQ(rank.run(318), (std::map<std::string, int>{{"passed", 318}}));
-    const std::uint64_t in_use = rank.place.link->host.arena().footprint().bytes_in_use;
+    const auto for_trials = [&, left = rank.place.link->host.memory_left()] {  // beside the memory of messages
+      return left - rank.place.link->host.memory_left() - rank.place.link->host.arena().footprint().held_bytes;
+    };
+    const std::size_t before = for_trials();
     int trials = 0;
     std::string became;
     while (rank.calls < 700 && became != "compressed") {
@@ -127,7 +124,7 @@ TEST(DeviceAuto, AFasterCodecIsAdoptedAndASlowerOneDropped) {
     EXPECT_EQ(became, "compressed") << rank.calls;
     EXPECT_EQ(trials, 8);
     EXPECT_EQ(rank.place.link->port.met, 8);
-    EXPECT_EQ(rank.place.link->host.arena().footprint().bytes_in_use, in_use) << "the copies' memory is free again";
+    EXPECT_EQ(for_trials(), before) << "the memory of trials is given back";
     EXPECT_LT(rank.error(0), 0.1);
     EXPECT_GT(rank.error(0), 0);
     EXPECT_EQ(rank.passed(Reason::measuring), static_cast<std::uint64_t>(rank.calls - 1));
@@ -236,7 +233,7 @@ TEST(DeviceAuto, ARankWithoutMemoryForTheCopyKeepsAllFromTrials) {
     AutoRank rank(configuration, transport);
     rank.clock().compressed = 0.3e-3;
     if (transport->rank() == 1) {
-      rank.place.link->host.arena().set_fixed(true);  // as if the device were full
+      rank.place.link->host.set_memory_left(0);
     }
     rank.run(600);
     EXPECT_EQ(rank.place.link->port.met, 0);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "drop_in/device_calls.hpp"
 #include "gradwire/policy.hpp"
 #include "tests/exchange/inputs.hpp"
+#include "tests/support/calls_for.hpp"
 #include "tests/support/host_device.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -145,6 +147,8 @@ class HostLink final : public DeviceLink {
 
   [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port; }
   [[nodiscard]] DeviceClock& clock() noexcept override { return times; }
+  [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_; }
+  [[nodiscard]] memory::ArenaSource& loans() noexcept override { return loans_; }
 
   static constexpr std::size_t kSlab = 4096;
   test::HostDevice host;
@@ -152,6 +156,36 @@ class HostLink final : public DeviceLink {
   ScriptedClock times;
   std::vector<void*> streams;
   bool blocks = false;  // the host waits for the other ranks before it goes on, as in a first message between two ranks
+
+ private:
+  // Frees what is left at its end, as the source of a real device does.
+  class Loans final : public memory::ArenaSource {
+   public:
+    explicit Loans(memory::ArenaSource& device) : device_(device) {}
+    ~Loans() override {
+      for (std::byte* piece : live_) {
+        device_.free(piece);
+      }
+    }
+    [[nodiscard]] std::byte* allocate(std::size_t bytes) override {
+      std::byte* piece = device_.allocate(bytes);
+      if (piece != nullptr) {
+        live_.insert(piece);
+      }
+      return piece;
+    }
+    void free(std::byte* piece) noexcept override {
+      live_.erase(piece);
+      device_.free(piece);
+    }
+    [[nodiscard]] std::string why() const override { return device_.why(); }
+
+   private:
+    memory::ArenaSource& device_;
+    std::set<std::byte*> live_;
+  };
+  Loans loans_{host.memory()};
+  memory::Arena lasting_{host.memory(), kSlab};
 };
 
 // One rank in one communicator.

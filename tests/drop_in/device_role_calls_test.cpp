@@ -47,13 +47,7 @@ struct RoleRank {
     what.count = values.size();
     return reduce(what, values.data(), values.data());
   }
-  std::uint64_t calls(Reason reason) const {
-    std::uint64_t sum = 0;
-    for (const auto& [what, totals] : ledger.classes()) {
-      sum += what.reason == reason ? totals.calls : 0;
-    }
-    return sum;
-  }
+  [[nodiscard]] std::uint64_t calls(Reason reason) const { return test::calls_for(ledger, reason); }
 
   int rank;
   Ledger ledger;

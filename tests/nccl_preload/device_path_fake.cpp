@@ -144,10 +144,14 @@ class FakeLink final : public drop_in::DeviceLink {
   void set_caller(void* /*stream*/) override {}
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
+  [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_; }
+  [[nodiscard]] memory::ArenaSource& loans() noexcept override { return heap_; }
 
  private:
   FakePort port_;
   EventClock clock_;
+  Heap heap_;
+  memory::Arena lasting_{heap_, 4096};
   FakeDevice device_;
 };
 
