@@ -42,6 +42,11 @@ DeviceGate::Class* DeviceGate::find(const ChoiceClass& what, std::size_t ways) {
   Class& made = classes_[what];
   made.rivals.resize(ways);
   made.seconds.assign(ways, INFINITY);
+  if (const auto expected = expected_.find(what); expected != expected_.end()) {
+    for (std::size_t way = 1; way < std::min(ways, expected->second.size()); ++way) {
+      made.rivals[way].expected = expected->second[way];
+    }
+  }
   return &made;
 }
 
@@ -54,15 +59,37 @@ DeviceGate::Turn DeviceGate::next(const ChoiceClass& what, std::uint64_t bytes, 
   if (one.sizes.size() < kMostSizes) {
     one.sizes.insert(bytes);
   }
+  if (script_) {
+    look_up(what, one);
+  }
   auto& changes = choices_[what];
   if (changes.empty() || changes.back().way != one.way) {
     changes.push_back({one.calls, one.way});
   }
   ++one.calls;
-  return {.way = one.way,
-          .decided = one.compared,
-          .barred = one.untried ? Reason::untried : one.barred,
-          .trial = trial_of(what, one, bytes)};
+  const Reason barred = one.barred != Reason::none ? one.barred
+                        : one.untried              ? Reason::untried
+                        : script_                  ? Reason::recorded
+                                                   : Reason::none;
+  return {.way = one.way, .decided = one.compared || script_, .barred = barred, .trial = trial_of(what, one, bytes)};
+}
+
+void DeviceGate::expect(const ChoiceClass& what, std::vector<double> ratios) {
+  if (expected_.size() < kMostClasses) {
+    expected_[what] = std::move(ratios);
+  }
+}
+
+void DeviceGate::look_up(const ChoiceClass& what, Class& one) const {
+  const auto found = script_->find(what);
+  if (found == script_->end() || one.barred != Reason::none) {
+    return;
+  }
+  for (const WayChange& change : found->second) {
+    if (change.call <= one.calls) {
+      one.way = change.way < one.rivals.size() ? change.way : Way{0};  // a file may hold any number
+    }
+  }
 }
 
 std::optional<DeviceGate::Trial> DeviceGate::trial_of(const ChoiceClass& what, Class& one, std::uint64_t bytes) {
@@ -125,8 +152,10 @@ void DeviceGate::begin_comparison() {
     }
     for (std::size_t way = 0; way < one.rivals.size(); ++way) {
       const Rival& rival = one.rivals[way];
-      if (way != one.way && rival.next_at <= one.calls &&
-          (least == nullptr || rival.comparisons < least->comparisons)) {
+      const bool sooner =
+          least == nullptr || rival.comparisons < least->comparisons ||
+          (rival.comparisons == least->comparisons && comparison_->what == what && rival.expected < least->expected);
+      if (way != one.way && rival.next_at <= one.calls && rival.expected <= kHopeless && sooner) {
         least = &rival;
         comparison_ = {.what = what, .rival = static_cast<Way>(way), .sizes = one.sizes};
       }
@@ -139,7 +168,7 @@ void DeviceGate::begin_comparison() {
 
 void DeviceGate::say(std::span<std::uint32_t> words, const HasMemory& has_memory) {
   std::fill_n(words.begin(), kWords, kNoSample);
-  if (!comparison_) {
+  if (!comparison_ && !script_) {
     begin_comparison();
   }
   said_.reset();

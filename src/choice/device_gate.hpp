@@ -20,6 +20,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "choice/auto_call.hpp"
@@ -36,6 +37,7 @@ class DeviceGate {
   static constexpr double kTrialShare = 0.03;
   static constexpr double kAdoptBelow = 0.97;
   static constexpr double kDropAbove = 1.0;
+  static constexpr double kHopeless = 2.0;          // a model is off by less
   static constexpr std::size_t kMostClasses = 256;  // calls of further classes go to the library
   static constexpr std::size_t kMostSizes = 64;     // of a class: calls of further sizes get no trial
 
@@ -86,6 +88,14 @@ class DeviceGate {
   [[nodiscard]] bool needs_memory() const noexcept {
     return comparison_ && (comparison_->phase == Phase::asking || comparison_->phase == Phase::trials);
   }
+  /// Tells the time of calls of a class by each way, over that of the library's, as a model expects it: the same on
+  /// every rank, and before the first of these calls. Ways that are expected to be faster are compared first, and
+  /// hopeless ones never. Without it the order is that of the ways.
+  void expect(const ChoiceClass& what, std::vector<double> ratios);
+  /// Makes the choices of an earlier job and compares nothing; classes that are not in `script` go to the library. To
+  /// be called before the first call, on every rank alike.
+  void follow(Choices script) { script_ = std::move(script); }
+  [[nodiscard]] bool follows() const noexcept { return script_.has_value(); }
   /// Passes the class from now on. To be called on every rank alike.
   void bar(const ChoiceClass& what, Reason why);
 
@@ -101,6 +111,7 @@ class DeviceGate {
     std::uint64_t next_at = 0;      // call of the class from which on it may be compared
     unsigned losses = 0;            // in a row
     std::uint64_t comparisons = 0;  // so far
+    double expected = 1;            // ratio of its time, by a model
   };
   struct Class {
     Way way = 0;
@@ -141,6 +152,7 @@ class DeviceGate {
   };
 
   [[nodiscard]] Class* find(const ChoiceClass& what, std::size_t ways);
+  void look_up(const ChoiceClass& what, Class& one) const;
   [[nodiscard]] std::optional<Trial> trial_of(const ChoiceClass& what, Class& one, std::uint64_t bytes);
   void begin_comparison();
   void enter(Phase phase) noexcept;
@@ -151,6 +163,8 @@ class DeviceGate {
 
   std::map<ChoiceClass, Class> classes_;
   Choices choices_;
+  std::optional<Choices> script_;
+  std::map<ChoiceClass, std::vector<double>> expected_;
   std::optional<Comparison> comparison_;
   std::optional<Phase> said_;  // the phase in which say() wrote its words; no value: there was no comparison
   std::uint64_t next_trial_ = 0;

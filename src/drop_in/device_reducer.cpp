@@ -2,65 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <utility>
-
-#include "base/current_error.hpp"
-#include "plan/hash.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
 using exchange::CurrentDevice;
-using Queue = exchange::StreamBackend::Queue;
-
-// What a rank tells the others about itself, as bytes.
-struct DeviceRank {
-  RankSettings settings;
-  std::uint64_t process = 0;
-  std::uint64_t identity = 0;  // rank 0's becomes the communicator's
-  std::uint64_t name = 0;      // hash of the communicator's name
-};
-
-// Returns a number that no other communicator of this process gets and, most likely, none of another process.
-std::uint64_t new_identity(std::uint64_t process) {
-  static std::atomic<std::uint64_t> made = 0;
-  std::uint64_t mixed = process + 0x9e3779b97f4a7c15 * ++made;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-  return mixed ^ (mixed >> 31);
-}
-
-// Whether two of the values are equal.
-bool any_twice(std::vector<std::uint64_t> values) {
-  std::sort(values.begin(), values.end());
-  return std::adjacent_find(values.begin(), values.end()) != values.end();
-}
-
-// A group of messages that is closed even if one of them fails: otherwise the library keeps it open for the thread.
-class MessageGroup {
- public:
-  explicit MessageGroup(exchange::StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
-  ~MessageGroup() {
-    if (open_) {
-      try {
-        backend_.end_group();
-      } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is on its way
-      }
-    }
-  }
-  MessageGroup(const MessageGroup&) = delete;
-  MessageGroup& operator=(const MessageGroup&) = delete;
-
-  void end() {
-    open_ = false;
-    backend_.end_group();
-  }
-
- private:
-  exchange::StreamBackend& backend_;
-  bool open_ = true;
-};
 
 // Lets calls work in memory that is given back.
 class Loan {
@@ -75,18 +22,6 @@ class Loan {
  private:
   memory::Arena& arena_;
 };
-
-AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
-  std::vector<RankSettings> all;
-  std::vector<std::uint64_t> processes;
-  for (const DeviceRank& rank : ranks) {
-    all.push_back(rank.settings);
-    processes.push_back(rank.process);
-  }
-  AgreedSettings agreement = agree(all);
-  agreement.one_process = any_twice(std::move(processes));
-  return agreement;
-}
 
 }  // namespace
 
@@ -105,94 +40,11 @@ DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger,
       name_(std::move(name)),
       exchange_(link_->exchange_port(), configuration.longest_wait()) {}
 
-DeviceReducer::~DeviceReducer() = default;
-
-void DeviceReducer::open() {
-  const CurrentDevice current(device_);
-  step_ = reinterpret_cast<std::uint32_t*>(backend_.acquire(sizeof(std::uint32_t)));
-  Configuration configuration = configuration_;
+DeviceReducer::~DeviceReducer() {
   try {
-    device_.load_kernels();
-    if (configuration.compresses() || configuration.dry_run) {
-      link_->exchange_port().open();
-    }
-  } catch (const Error& error) {
-    configuration.disabled = configuration.disabled.empty() ? error.what() : configuration.disabled;
-    configuration.mode = Mode::disabled;
+    record_choices();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the choices are lost
   }
-  disabled_ = configuration.disabled;
-  DeviceRank mine{.settings = RankSettings::of(configuration),
-                  .process = process_,
-                  .identity = 0,
-                  .name = plan::hash_of(name_.data(), name_.size(), 0)};
-  mine.identity = new_identity(process_);
-  upload(std::as_bytes(std::span(&mine, 1)));
-}
-
-void DeviceReducer::post() {
-  const CurrentDevice current(device_);
-  swap();
-}
-
-void DeviceReducer::close() {
-  const CurrentDevice current(device_);
-  const std::vector<std::byte> bytes = download();
-  std::vector<DeviceRank> ranks(static_cast<std::size_t>(world_));
-  std::memcpy(ranks.data(), bytes.data(), bytes.size());
-  agreement_ = agree_on_devices(ranks);
-  identity_ = ranks[0].identity;
-  device_.zero(step_, sizeof(std::uint32_t));
-  router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
-  if (std::all_of(ranks.begin(), ranks.end(), [&](const DeviceRank& rank) { return rank.name == ranks[0].name; })) {
-    router_->set_communicator_name(name_);
-  }
-  if (configuration_.planner.is_auto() && agreement_.mode == Mode::compressing) {
-    trials_.emplace(device_, link_->clock(), exchange_, link_->loans(),
-                    [this](const choice::DeviceGate::Asked& asked) { return bytes_of_trial(asked); });
-    router_->use_gate(trials_->gate());
-  }
-}
-
-// The first exchange has the most bytes. Its memory serves all later ones, so that these need none.
-void DeviceReducer::upload(std::span<const std::byte> mine) {
-  agreeing_.each = mine.size();
-  if (agreeing_.memory == nullptr) {
-    agreeing_.memory = backend_.acquire(mine.size() * static_cast<std::size_t>(world_));
-  }
-  device_.upload(agreeing_.memory + static_cast<std::size_t>(rank_) * mine.size(), mine);
-  backend_.wait(Queue::communication, backend_.record(Queue::compute));
-}
-
-void DeviceReducer::swap() {
-  const auto part = [&](int rank) {
-    return std::span(agreeing_.memory + static_cast<std::size_t>(rank) * agreeing_.each, agreeing_.each);
-  };
-  MessageGroup group(backend_);
-  for (int distance = 1; distance < world_; ++distance) {
-    const int to = (rank_ + distance) % world_;
-    const int from = (rank_ + world_ - distance) % world_;
-    backend_.send(part(rank_), to);
-    backend_.receive(part(from), from);
-  }
-  group.end();
-}
-
-std::vector<std::byte> DeviceReducer::download() {
-  backend_.wait(Queue::compute, backend_.record(Queue::communication));
-  std::vector<std::byte> all(agreeing_.each * static_cast<std::size_t>(world_));
-  device_.download(all, agreeing_.memory, configuration_.longest_wait());
-  return all;
-}
-
-bool DeviceReducer::all_say(std::uint64_t value) {
-  static_assert(sizeof value <= sizeof(DeviceRank));
-  const CurrentDevice current(device_);
-  upload(std::as_bytes(std::span(&value, 1)));
-  swap();
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(world_));
-  const std::vector<std::byte> bytes = download();
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
 }
 
 std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enqueue(std::span<const Job> jobs) {

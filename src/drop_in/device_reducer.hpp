@@ -76,11 +76,13 @@ class DeviceReducer {
   // The agreement, which is made once: all ranks come here behind their first reduction on the communicator, whatever
   // that is and however they are configured. A thread with several communicators makes it for all at once, since other
   // ranks may wait in all of them: first open() each, then post() each, in one group of the library, then close() each,
-  // which waits for the others. Any Error ends the reducer, except that of a device which cannot run the kernels: then
-  // all ranks pass everything.
+  // which waits for the others, and last follow() each, in the order of their identities. Any Error ends the reducer,
+  // except that of a device which cannot run the kernels: then all ranks pass everything.
   void open();
   void post();
   void close();
+  /// Where codec = "auto" chooses and rank 0 has the choices of an earlier job, all ranks follow these.
+  void follow();
   [[nodiscard]] bool agreed() const noexcept { return router_.has_value(); }
   /// A number that is equal on all ranks of the communicator and differs from other communicators', so that the
   /// reducers of each process have the same order. Valid after the agreement.
@@ -105,6 +107,8 @@ class DeviceReducer {
   }
   void count_passed(const Router::Route& route, std::uint64_t bytes) { router_->count_passed(route, bytes, 0); }
   [[nodiscard]] CallDecision decide(const Call& call) const noexcept { return router_->decide(call); }
+  /// Adds the choices so far to the ledger, if they are to be recorded and this is rank 0.
+  void record_choices() const;
   /// Notes a call on the communicator that is not routed. Point-to-point calls are not noted, since all ranks must
   /// agree.
   void note_other_call() noexcept { ++other_calls_; }
@@ -167,6 +171,8 @@ class DeviceReducer {
   void swap();
   [[nodiscard]] std::vector<std::byte> download();
   [[nodiscard]] bool all_say(std::uint64_t value);
+  void prepare_choices();
+  [[nodiscard]] std::string send_script(std::span<std::byte> memory);
   // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
   [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const void* buffer);
   void begin_call();
@@ -174,8 +180,8 @@ class DeviceReducer {
   void take_memory(const Call& call, Router::Route& route, const DeviceReduce& reduce);
   [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
   // Memory for the messages of calls, all in device_reducer_memory.cpp.
-  [[nodiscard]] static FrameMemory::Kind kind_of(const Job& job, Sites sites);
-  [[nodiscard]] bool all_have_frames(const Job& job);
+  [[nodiscard]] static FrameMemory::Kind kind_of(const Router::Route& route, const DeviceReduce& reduce, Sites sites);
+  [[nodiscard]] bool all_have_frames(const Router::Route& route, const DeviceReduce& reduce);
   [[nodiscard]] bool all_have_frames(std::span<const Job> jobs);
   [[nodiscard]] std::uint64_t bytes_of_trial(const choice::DeviceGate::Asked& asked);
   [[nodiscard]] Residuals expected_residuals(const Job& job) const;
@@ -207,6 +213,9 @@ class DeviceReducer {
   std::uint64_t identity_ = 0;
   AgreedSettings agreement_;
   Agreeing agreeing_;
+  CommunicatorName choices_name_;  // on rank 0
+  std::string script_;             // on rank 0: choices to follow, as a text
+  std::uint64_t script_bytes_ = 0;
   FrameMemory frames_;
   std::optional<Router> router_;
   std::string name_;

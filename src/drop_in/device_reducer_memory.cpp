@@ -6,14 +6,14 @@
 
 namespace gradwire::drop_in {
 
-FrameMemory::Kind DeviceReducer::kind_of(const Job& job, Sites sites) {
-  const policy::Stage& stage = job.route.stage;
-  return {.call = {job.route.what.function, job.reduce.dtype, job.route.what.count},
-          .algorithm = job.route.algorithm,
+FrameMemory::Kind DeviceReducer::kind_of(const Router::Route& route, const DeviceReduce& reduce, Sites sites) {
+  const policy::Stage& stage = route.stage;
+  return {.call = {route.what.function, reduce.dtype, route.what.count},
+          .algorithm = route.algorithm,
           .codecs = {stage.codec.values, stage.codec.k, stage.second_hop.values, stage.second_hop.k},
           .keeps = sites.feedback,
           .held = sites.held,
-          .device_factor = job.reduce.device_factor != nullptr};
+          .device_factor = reduce.device_factor != nullptr};
 }
 
 // The residuals that the job's place holds, or will hold where it holds none yet. Nothing is touched in a dry run: the
@@ -50,7 +50,12 @@ void DeviceReducer::play(exchange::StreamBackend& backend, std::span<const Use> 
 
 // A place begins without residuals, later calls add those that it holds, and it may have lost them when a call that was
 // routed is made. Where codec = "auto" chooses, an exact call adds them at last.
-bool DeviceReducer::all_have_frames(const Job& job) {
+bool DeviceReducer::all_have_frames(const Router::Route& route, const DeviceReduce& reduce) {
+  const FrameMemory::Run run{kind_of(route, reduce, {.feedback = route.keeps.has_value(), .held = route.folds})};
+  if (const auto agreed = frames_.known(run)) {
+    return *agreed;
+  }
+  const Job job{route, reduce};
   std::vector<Use> uses{{.job = job}};
   if (job.route.keeps) {
     const Residuals residuals = expected_residuals(job);
@@ -62,19 +67,17 @@ bool DeviceReducer::all_have_frames(const Job& job) {
       uses.push_back({exact, {.held = true}, residuals});
     }
   }
-  return frames_.all_have(
-      {kind_of(job, {.feedback = job.route.keeps.has_value(), .held = job.route.folds})},
+  if (trials_) {
+    trials_->give_back(configuration_.longest_wait());
+  }
+  return frames_.ask(
+      run,
       [&](exchange::StreamBackend& backend) {
         for (const Use& use : uses) {
           play(backend, {&use, 1});
         }
       },
-      [this](std::uint64_t value) { return all_say(value); },
-      [this] {
-        if (trials_) {
-          trials_->give_back(configuration_.longest_wait());
-        }
-      });
+      [this](std::uint64_t value) { return all_say(value); });
 }
 
 // Calls of a group share messages, so that they need more memory than each of them. Where some rank lacks it, they are
@@ -84,16 +87,19 @@ bool DeviceReducer::all_have_frames(std::span<const Job> jobs) {
     return true;  // as its route was decided
   }
   FrameMemory::Run run;
+  for (const Job& job : jobs) {
+    run.push_back(kind_of(job.route, job.reduce, sites_of(job)));
+  }
+  const auto agreed = frames_.known(run);
+  if (agreed || std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
+    return agreed.value_or(false);
+  }
   std::vector<Use> uses;
   for (const Job& job : jobs) {
     const Sites sites = sites_of(job);
     uses.push_back({job, sites, sites.feedback || sites.held ? expected_residuals(job) : Residuals{}});
-    run.push_back(kind_of(job, sites));
   }
-  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
-    return frames_.known(run).value_or(false);
-  }
-  return frames_.all_have(
+  return frames_.ask(
       run, [&](exchange::StreamBackend& backend) { play(backend, uses); },
       [this](std::uint64_t value) { return all_say(value); });
 }

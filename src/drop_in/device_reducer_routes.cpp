@@ -116,17 +116,18 @@ void DeviceReducer::begin_call() {
   }
 }
 
-// Without a gate only votes are exchanged: where there are none, a later call exchanges them.
+// Without a gate that compares only votes are exchanged: where there are none, a later call exchanges them.
 void DeviceReducer::end_call(void* stream) {
   const bool votes = exchange_.due() && needs_roles_ && roles_.asks();
-  if (!trials_ && !votes) {
+  const bool compares = trials_ && !trials_->gate().follows();
+  if (!compares && !votes) {
     return;
   }
   const CurrentDevice current(device_);
   if (votes) {
     roles_.vote(exchange_.mine(DeviceExchange::kRoles).first<DeviceRoles::kWords>());
   }
-  if (trials_) {
+  if (compares) {
     trials_->end_call();
   }
   exchange_.end_call(stream);
@@ -150,16 +151,16 @@ Reason DeviceReducer::reason_of_role(const Call& call, bool any_role, bool compr
 
 // The messages come first: without them no residuals are needed.
 void DeviceReducer::take_memory(const Call& call, Router::Route& route, const DeviceReduce& reduce) {
-  bool has = all_have_frames({route, reduce});
+  bool has = all_have_frames(route, reduce);
   if (has && route.keeps && !has_room(call, route, reduce)) {
     leave_residuals_out(route);
-    has = all_have_frames({route, reduce});
+    has = all_have_frames(route, reduce);
   }
   if (has) {
     return;
   }
   tell_of_memory(route);
-  if (trials_) {
+  if (trials_ && route.choice) {
     trials_->gate().bar(*route.choice, Reason::no_memory);
     route.trial.reset();
   }

@@ -19,7 +19,7 @@
 
 namespace gradwire::drop_in {
 
-/// Its calls need the device to be current, except for the destructor.
+/// Its calls need the device to be current. The destructor does not: it may run on any thread, where a job ends.
 class DeviceTrials {
  public:
   /// Bytes of device memory, in one piece, that the rival's calls take besides the copy.

@@ -38,14 +38,7 @@ std::optional<bool> FrameMemory::known(const Run& run) const {
   return found == agreed_.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool FrameMemory::all_have(const Run& run, const Play& play, const AllSay& all_say,
-                           const std::function<void()>& before) {
-  if (const auto agreed = known(run)) {
-    return *agreed;
-  }
-  if (before) {
-    before();
-  }
+bool FrameMemory::ask(const Run& run, const Play& play, const AllSay& all_say) {
   const std::size_t slabs = arena_.slabs().size();
   const bool mine = reserve(play);
   const bool all = all_say(mine ? 1 : 0) && mine;

@@ -45,10 +45,9 @@ class FrameMemory {
 
   /// What the ranks have agreed on for the run, if they have.
   [[nodiscard]] std::optional<bool> known(const Run& run) const;
-  /// Whether every rank has memory for the run. It asks them, unless known(), behind `before`. The arena's device must
-  /// be current.
-  [[nodiscard]] bool all_have(const Run& run, const Play& play, const AllSay& all_say,
-                              const std::function<void()>& before = {});
+  /// Takes the memory that this rank lacks for the run, and asks the others. Returns whether every rank has it, which
+  /// is known() from then on. The arena's device must be current.
+  [[nodiscard]] bool ask(const Run& run, const Play& play, const AllSay& all_say);
   /// Bytes that `play` takes in one piece.
   [[nodiscard]] std::uint64_t bytes_of(const Play& play) const;
 

@@ -1,10 +1,14 @@
 // How a router chooses by a gate, for calls on devices.
+#include "drop_in/device_guess.hpp"
 #include "drop_in/router.hpp"
 
 namespace gradwire::drop_in {
 
 void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan) {
-  gate_plans_.try_emplace(*route.choice, plan);
+  if (gate_plans_.try_emplace(*route.choice, plan).second) {
+    gate_->expect(*route.choice, guess_ways(configuration_.planner.policy(), plan, *route.choice, bytes,
+                                            route.what.communicator_size));
+  }
   const choice::DeviceGate::Turn turn = gate_->next(*route.choice, bytes, plan.ways.size() + 1);
   route.turn = {.way = turn.way, .decided = turn.decided, .barred = turn.barred};
   route.trial = turn.trial;

@@ -232,6 +232,25 @@ TEST(DeviceGate, OfSeveralWaysTheFastestWins) {
   EXPECT_LT(world.total + world.probes, 0.65 * world.library);
 }
 
+// Mutation tried: a hopeless way is tried, too.
+TEST(DeviceGate, WaysAreTriedInTheOrderOfExpectationAndHopelessOnesNever) {
+  GateWorld world({.ways = 4, .seconds = ratio_of(0.98)});
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    world.gate(rank).expect(gate_class(kMiB), {1, 1.3, 2.5, 0.4});
+  }
+  std::vector<Way> tried;
+  for (int i = 0; i < 20000; ++i) {
+    world.call();
+    if (world.latest.trial && (tried.empty() || tried.back() != world.latest.trial->rival)) {
+      tried.push_back(world.latest.trial->rival);
+    }
+  }
+  ASSERT_GE(tried.size(), 4U);
+  EXPECT_EQ(tried[0], 3);
+  EXPECT_EQ(tried[1], 1);
+  EXPECT_EQ(std::count(tried.begin(), tried.end(), 2), 0);
+}
+
 // Mutations tried: one strike suffices; strikes are never reset; no recheck after an adoption.
 TEST(DeviceGate, AWayThatBecomesSlowerIsDroppedAfterTwoComparisons) {
   GateWorld world({.seconds = [](std::uint64_t call, Way way, int) {
@@ -343,7 +362,16 @@ TEST(DeviceGate, ABarredClassPassesAndOthersAreCompared) {
     ASSERT_FALSE(world.latest.trial.has_value());
   }
   EXPECT_EQ(world.latest.barred, Reason::no_memory);
-  EXPECT_EQ(world.calls(3000, 4 * kMiB), 1);
+  while (!world.latest.trial) {
+    world.call(4 * kMiB);
+  }
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    world.gate(rank).bar(gate_class(4 * kMiB), Reason::no_memory);
+  }
+  EXPECT_FALSE(world.gate().needs_memory()) << "in the middle of its trials";
+  world.call(4 * kMiB);
+  EXPECT_FALSE(world.latest.trial.has_value());
+  EXPECT_EQ(world.calls(3000, 16 * kMiB), 1);
 }
 
 TEST(DeviceGate, AClassThatEndsMakesRoomForOthers) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "drop_in/device_calls.hpp"
+#include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
 #include "tests/exchange/inputs.hpp"
 #include "tests/support/calls_for.hpp"
@@ -54,6 +55,11 @@ class TransportPort final : public ExchangePort {
     }
   }
 
+  void open() override {
+    if (refuses) {
+      throw Error(ErrorCode::out_of_memory, "no memory for 1 KiB");
+    }
+  }
   void begin(std::span<const std::uint32_t> mine, void* /*stream*/) override {
     const auto world = static_cast<std::size_t>(transport_->world_size());
     all_.assign(world * mine.size(), 0);
@@ -88,6 +94,7 @@ class TransportPort final : public ExchangePort {
 
   int begun = 0;
   int met = 0;
+  bool refuses = false;
 
  private:
   std::shared_ptr<Transport> transport_;
@@ -114,6 +121,8 @@ class ScriptedClock final : public DeviceClock {
     return knows ? std::optional(times_[end - 1] - times_[begin - 1]) : std::nullopt;
   }
   void drop(Mark mark) noexcept override { live -= mark == 0 ? 0 : 1; }
+  /// The job itself takes so long.
+  void pass(double seconds) { now_ += seconds; }
 
   double compressed = 1e-3;  // seconds of a call, beside what it takes to copy its input
   double library = 1e-3;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,7 @@ TEST(DeviceMemory, WhateverOneRankLacksNoCallFails) {
       run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
         MemoryRank rank(configuration, transport);
         rank.sums = codec == "int8";
+        const std::uint64_t held = rank.device.arena().footprint().held_bytes;
         if (rank.rank == 1) {
           rank.device.set_memory_left(left);
         }
@@ -126,6 +128,9 @@ TEST(DeviceMemory, WhateverOneRankLacksNoCallFails) {
         }
         EXPECT_THAT(rank.place.reducer->failure(), IsEmpty());
         EXPECT_EQ(rank.passed(Reason::failed), 0U);
+        if (left == 0) {
+          EXPECT_EQ(rank.device.arena().footprint().held_bytes, held) << "ranks give back what is of no use";
+        }
         if (rank.rank == 0 && rank.passed(Reason::no_memory) > 0) {
           EXPECT_THAT(rank.nccl.said, ::testing::Contains(HasSubstr("no device memory for the messages of")));
         }
@@ -139,6 +144,69 @@ TEST(DeviceMemory, WhateverOneRankLacksNoCallFails) {
       ASSERT_FALSE(::testing::Test::HasFailure());
     }
     EXPECT_GT(compressed, 30U);
+  }
+}
+
+TEST(DeviceMemory, ARankWithoutMemoryForTheExchangeOfWordsLetsAllPass) {
+  const Configuration configuration = configuration_of("");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Ledger ledger;
+    HostLibrary nccl;
+    Place place(configuration, ledger, transport, 1 + static_cast<std::uint64_t>(transport->rank()));
+    place.link->port.refuses = transport->rank() == 1;
+    reach_agreement(std::vector{place.reducer}, nccl);
+    std::vector<float> values(kMemoryCount);
+    EXPECT_EQ(issue(std::vector{call_of(place, {.count = kMemoryCount}, values.data(), values.data(), nccl)}, nccl), 0);
+    EXPECT_EQ(test::calls_for(ledger, Reason::disabled), 1U);
+    EXPECT_THAT(place.reducer->failure(), IsEmpty());
+  });
+}
+
+// The same for trials of codec = "auto", for what it adopts, and for the exact call that adds residuals at last.
+// Mutations tried: what an exact call takes is not asked for; a class without memory is compared again.
+TEST(DeviceMemory, WhateverOneRankLacksTrialsHarmNobody) {
+  for (const std::string allow : {"int8", "int4"}) {
+    Configuration configuration = configuration_of("");
+    configuration.planner = plan::CallPlanner(
+        Policy::parse("version = 1\n[defaults]\ncodec = \"auto\"\nroles = \"all\"\nallow = [\"" + allow + "\"]\n"),
+        plan::AutoFeedback::where_allowed);
+    std::set<std::string> became;
+    for (const std::size_t left : {0, 110'000, 160'000, 200'000, 260'000, 500'000, 2'000'000}) {
+      SCOPED_TRACE(allow + ", " + std::to_string(left) + " bytes left");
+      Log log;
+      run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+        MemoryRank rank(configuration, transport);
+        const auto reduce = [&](int calls) {
+          for (int call = 0; call < calls; ++call) {
+            rank.place.reducer->note_other_call();  // the loss: a step is one call
+            log.add(rank.rank, rank.reduce({{.count = kMemoryCount}}));
+          }
+        };
+        rank.place.link->times.compressed = 0.3e-3;
+        if (rank.rank == 1) {
+          rank.device.set_memory_left(left);
+        }
+        reduce(700);
+        const bool tried = rank.place.link->port.met > 0;
+        const bool refused = rank.passed(Reason::no_memory) > 0;
+        const bool adopts = rank.passed(Reason::none) > 0;
+        rank.place.link->times.compressed = 5e-3;
+        reduce(allow == "int4" && (adopts || refused) ? 1300 : 100);
+        EXPECT_THAT(rank.place.reducer->failure(), IsEmpty());
+        EXPECT_EQ(rank.passed(Reason::untried) > 0, !tried);
+        if (refused) {
+          EXPECT_EQ(rank.place.link->port.met, 8) << "nothing is compared any more";
+        }
+        if (rank.rank == 0) {
+          became.insert(adopts ? "adopted" : refused ? "refused" : tried ? "tried" : "untried");
+        }
+      });
+      const std::string calls = log.equal();
+      EXPECT_EQ(calls.find('!'), std::string::npos);
+      ASSERT_FALSE(::testing::Test::HasFailure());
+    }
+    EXPECT_TRUE(became.contains("adopted") && became.contains("untried"));
+    EXPECT_EQ(became.contains("refused"), allow == "int4") << "an exact call takes more than a trial";
   }
 }
 
