@@ -172,7 +172,7 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
     DeviceReducer& reducer = *call->reducer;
     Routed routed{.call = call, .route = {}};
     const bool made = attempt(reducer, library, [&] {
-      routed.route = call->reduce.captured ? reducer.route_captured(call->call, call->op)
+      routed.route = call->reduce.captured ? reducer.route_captured(call->call, call->op, call->reduce)
                                            : reducer.route(call->call, call->decided, call->op, call->reduce);
     });
     if (!made) {

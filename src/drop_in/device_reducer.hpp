@@ -99,7 +99,7 @@ class DeviceReducer {
                                     const DeviceReduce& reduce);
   /// The same for a captured call: it is compressed if all calls like it, made since the step last changed, were, and
   /// keep no residuals. Where codec = "auto" chooses, it passes. Waits for nobody, and no later call depends on it.
-  [[nodiscard]] Router::Route route_captured(const Call& call, std::string_view op) const;
+  [[nodiscard]] Router::Route route_captured(const Call& call, std::string_view op, const DeviceReduce& reduce) const;
   /// Returns lines for people, which one rank has.
   [[nodiscard]] std::vector<std::string> take_lines() { return std::exchange(lines_, {}); }
   [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {

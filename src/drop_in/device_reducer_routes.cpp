@@ -85,11 +85,13 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
   return route;
 }
 
-Router::Route DeviceReducer::route_captured(const Call& call, std::string_view op) const {
+// Nobody can be asked for memory now, so the ranks must have agreed that they have it.
+Router::Route DeviceReducer::route_captured(const Call& call, std::string_view op, const DeviceReduce& reduce) const {
   const auto found = kinds_.find({signature_of(call), std::string(op)});
   if (!trials_ && found != kinds_.end() &&
       (found->second.any_role || call.function != Function::nccl_all_reduce ||
-       roles_.role_of(signature_of(call)) == DeviceRoles::Role::gradient)) {
+       roles_.role_of(signature_of(call)) == DeviceRoles::Role::gradient) &&
+      frames_.known({kind_of(found->second, reduce, {})}).value_or(false)) {
     return found->second;
   }
   Router::Route route;

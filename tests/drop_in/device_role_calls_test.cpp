@@ -324,6 +324,22 @@ TEST(DeviceRoleCalls, ACapturedCallIsAsTheEagerOnesBefore) {
   });
 }
 
+// Mutation tried: the kind of call alone decides.
+TEST(DeviceRoleCalls, ACapturedCallNeedsMemoryThatWasAskedFor) {
+  run_roles(2, "[defaults]\nroles = \"all\"\n", [](RoleRank& rank) {
+    std::vector<float> values(kRoleCount, 1.0F);
+    const float factor = 0.5F;
+    EXPECT_EQ(rank.reduce(values), "c");
+    rank.place.link->host.begin_capture();
+    EXPECT_EQ(rank.reduce(values, {.device_factor = &factor, .captured = true}), "-") << "its factor would be copied";
+    static_cast<void>(rank.place.link->host.end_capture());
+    EXPECT_EQ(rank.reduce(values, {.device_factor = &factor}), "c");
+    rank.place.link->host.begin_capture();
+    EXPECT_EQ(rank.reduce(values, {.device_factor = &factor, .captured = true}), "c");
+    static_cast<void>(rank.place.link->host.end_capture());
+  });
+}
+
 TEST(DeviceRoleCalls, CapturedBucketsNeedTheirRole) {
   run_roles(2, "", [](RoleRank& rank) {
     auto buckets = buffers(4);
