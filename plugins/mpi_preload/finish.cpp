@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/current_error.hpp"
-#include "base/durable_file.hpp"
 #include "base/mutex.hpp"
 #include "base/world_name.hpp"
 #include "observe/collector.hpp"
@@ -89,15 +88,6 @@ void write_report(const std::string& file, const std::string& text) {
   }
 }
 
-// Writes the choices completely or not at all, since the next job uses them.
-void write_choices(const std::filesystem::path& file, const std::string& text) {
-  try {
-    DurableFile(file.parent_path(), file.filename().string(), [&](std::ostream& stream) { stream << text; }).commit();
-  } catch (const Error& error) {
-    say("GRADWIRE_CHOICES: " + std::string(error.what()));
-  }
-}
-
 drop_in::ReportHead head_of(int world_size, const std::string& note) {
   const Process& self = process();
   return {.world_size = world_size,
@@ -136,8 +126,12 @@ void finish_or_throw() {
   }
   const drop_in::ReportHead head = head_of(size, complete ? "" : "the numbers of other ranks are missing");
   if (self.configuration.recording) {
-    write_choices(file_with_world_name(*self.configuration.recording),
-                  drop_in::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
+    const std::string problem = drop_in::write_choices(
+        file_with_world_name(*self.configuration.recording),
+        drop_in::choices_to_text(self.ledger.choices(), self.configuration.policy_fingerprint()));
+    if (!problem.empty()) {
+      say(problem);
+    }
   }
   if (self.configuration.report) {
     write_report(*self.configuration.report, drop_in::report_json(head, self.ledger));

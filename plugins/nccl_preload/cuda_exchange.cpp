@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/awake_time.hpp"
+#include "base/end_wait.hpp"
 #include "base/units.hpp"
 #include "exchange/stream/stream_cuda_device.hpp"
 #include "memory/cuda_check.hpp"
@@ -13,8 +14,6 @@ namespace gradwire::nccl_preload {
 namespace {
 
 using memory::cuda_check;
-
-constexpr std::chrono::seconds kEndTimeout{30};
 
 }  // namespace
 
@@ -42,12 +41,12 @@ CudaExchange::~CudaExchange() {
   }
   try {
     const exchange::OnCudaDevice current(device_);
-    AwakeTime time;
+    EndWait wait;
     while (under_way_ && cudaEventQuery(copied_) == cudaErrorNotReady) {
-      if (time.waited() >= kEndTimeout) {
+      if (wait.over()) {
         return;
       }
-      pause_after(time.waited());
+      pause_after(wait.waited());
     }
     cudaEventDestroy(copied_);
     cudaFree(words_);

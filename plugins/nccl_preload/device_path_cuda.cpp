@@ -4,8 +4,10 @@
 
 #include "exchange/stream/stream_cuda_device.hpp"
 #include "memory/cuda_check.hpp"
+#include "memory/cuda_pool.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/cuda_exchange.hpp"
+#include "plugins/nccl_preload/cuda_loans.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/driver_events.hpp"
 #include "plugins/nccl_preload/state.hpp"
@@ -22,7 +24,11 @@ exchange::CudaShare share() { return session::share_of(state().configuration.pla
 class CudaLink final : public drop_in::DeviceLink {
  public:
   CudaLink(std::unique_ptr<CallerMessages> messages, int device)
-      : messages_(*messages), port_(*messages, device), device_(std::move(messages), device, nullptr, share()) {
+      : messages_(*messages),
+        port_(*messages, device),
+        lasting_(device),
+        loans_(device),
+        device_(std::move(messages), device, nullptr, share()) {
     messages_.child().set_memory_check([] {
       std::size_t available = 0;
       std::size_t all = 0;
@@ -51,6 +57,8 @@ class CudaLink final : public drop_in::DeviceLink {
   [[nodiscard]] drop_in::OwnCommunicator* own_communicator() noexcept override { return &messages_.child(); }
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
+  [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_.arena(); }
+  [[nodiscard]] memory::ArenaSource& loans() noexcept override { return loans_; }
 
  private:
   [[nodiscard]] cudaStream_t compute() const noexcept {
@@ -60,7 +68,9 @@ class CudaLink final : public drop_in::DeviceLink {
   CallerMessages& messages_;  // the device's
   CudaExchange port_;         // it uses the messages only while calls are made
   EventClock clock_;
-  exchange::CudaDevice device_;
+  memory::CudaPool lasting_;
+  CudaLoans loans_;
+  exchange::CudaDevice device_;  // its end comes before that of the memory above, and waits for work that uses it
   exchange::CudaEvent latest_;
   bool replayed_ = false;  // there may be replays
 };

@@ -22,6 +22,17 @@ void KnownCommunicators::set_state(ncclComm_t comm, const CommunicatorState& sta
   }
 }
 
+std::vector<std::shared_ptr<drop_in::DeviceReducer>> KnownCommunicators::reducers() const {
+  std::vector<std::shared_ptr<drop_in::DeviceReducer>> all;
+  const MutexLock lock(mutex_);
+  for (const auto& [comm, known] : known_) {
+    if (known.state && known.state->reducer) {
+      all.push_back(known.state->reducer);
+    }
+  }
+  return all;
+}
+
 void KnownCommunicators::close(ncclComm_t comm) {
   std::optional<CommunicatorState> old;  // freed after the lock: freeing may wait for the device
   const MutexLock lock(mutex_);

@@ -88,6 +88,25 @@ void write_report(const State& self, const std::string& file) {
   }
 }
 
+/// Each process that is rank 0 of a communicator writes the choices made there. Others follow rank 0.
+void write_choices(State& self) {
+  if (!self.configuration.recording) {
+    return;
+  }
+  for (const auto& reducer : self.communicators.reducers()) {
+    reducer->record_choices();
+  }
+  const drop_in::ChoicesOfJob choices = self.ledger.choices();
+  if (choices.empty()) {
+    return;
+  }
+  const std::string problem = drop_in::write_choices(
+      *self.configuration.recording, drop_in::choices_to_text(choices, self.configuration.policy_fingerprint()));
+  if (!problem.empty()) {
+    std::fprintf(stderr, "gradwire: %s\n", problem.c_str());
+  }
+}
+
 /// Runs at the end of the process, or when the drop-in is unloaded. Rank 0 of the largest communicator reports, or a
 /// process that saw no communicator.
 __attribute__((destructor)) void tell() {
@@ -96,6 +115,7 @@ __attribute__((destructor)) void tell() {
       return;
     }
     State& self = *made;
+    write_choices(self);
     if (!self.ledger.any() || self.largest.get().rank != 0) {
       return;
     }

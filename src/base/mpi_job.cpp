@@ -165,6 +165,11 @@ LaunchedJob launched_job() {
   return {};
 }
 
+int rank_in_job() {
+  const auto rank = number_in(launcher_variable("RANK"));
+  return rank && *rank >= 0 ? *rank : launched_rank();
+}
+
 int launched_rank() {
   for (const char* name : {"PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"}) {
     if (const auto rank = number_in(launcher_variable(name)); rank && *rank >= 0) {

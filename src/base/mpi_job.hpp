@@ -23,6 +23,9 @@ struct LaunchedJob {
 
 /// This process's rank by the launcher; -1 if the launcher does not give it. MPI's own rank may differ.
 [[nodiscard]] int launched_rank();
+/// This process's number among those of its job. What torchrun and others name RANK goes before the launcher's, which
+/// may have started one process for all of a host. -1 if neither is there.
+[[nodiscard]] int rank_in_job();
 
 /// The job by the arguments of a hydra proxy, each ended by a zero: "hydra vm:39605 0"; empty for other processes.
 [[nodiscard]] std::string hydra_job(std::string_view arguments);

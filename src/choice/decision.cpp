@@ -180,6 +180,7 @@ const char* text(Reason reason) noexcept {
     case Reason::role_open: return "not known to be a gradient yet";
     case Reason::no_gradient: return "no gradient: its buffer changes or repeats";
     case Reason::half_scatter: return "16-bit reduce-scatter without a rule";
+    case Reason::no_memory: return "no device memory for messages";
   }
   return "";
 }

@@ -10,7 +10,7 @@ namespace gradwire::choice {
 namespace {
 
 // Words of an exchange. Medians of calls are nanoseconds, those of steps microseconds.
-enum Word : std::size_t { kCannotCopy, kInUse, kRival, kStepsBefore, kStepsNow, kWordsInUse };
+enum Word : std::size_t { kNoMemory, kInUse, kRival, kStepsBefore, kStepsNow, kWordsInUse };
 static_assert(kWordsInUse == DeviceGate::kWords);
 
 constexpr std::size_t kLeastTimes = 5;    // whose times are known; the first one of a block does not count
@@ -42,6 +42,11 @@ DeviceGate::Class* DeviceGate::find(const ChoiceClass& what, std::size_t ways) {
   Class& made = classes_[what];
   made.rivals.resize(ways);
   made.seconds.assign(ways, INFINITY);
+  if (const auto expected = expected_.find(what); expected != expected_.end()) {
+    for (std::size_t way = 1; way < std::min(ways, expected->second.size()); ++way) {
+      made.rivals[way].expected = expected->second[way];
+    }
+  }
   return &made;
 }
 
@@ -51,22 +56,45 @@ DeviceGate::Turn DeviceGate::next(const ChoiceClass& what, std::uint64_t bytes, 
     return {.decided = true};
   }
   Class& one = *found;
-  one.largest = std::max(one.largest, bytes);
-  if (bytes > kMostCopied) {
-    one.barred = Reason::untried;
-    one.way = 0;
+  if (one.sizes.size() < kMostSizes) {
+    one.sizes.insert(bytes);
+  }
+  if (script_) {
+    look_up(what, one);
   }
   auto& changes = choices_[what];
   if (changes.empty() || changes.back().way != one.way) {
     changes.push_back({one.calls, one.way});
   }
   ++one.calls;
-  return {.way = one.way, .decided = one.compared, .barred = one.barred, .trial = trial_of(what, one, bytes)};
+  const Reason barred = one.barred != Reason::none ? one.barred
+                        : one.untried              ? Reason::untried
+                        : script_                  ? Reason::recorded
+                                                   : Reason::none;
+  return {.way = one.way, .decided = one.compared || script_, .barred = barred, .trial = trial_of(what, one, bytes)};
+}
+
+void DeviceGate::expect(const ChoiceClass& what, std::vector<double> ratios) {
+  if (expected_.size() < kMostClasses) {
+    expected_[what] = std::move(ratios);
+  }
+}
+
+void DeviceGate::look_up(const ChoiceClass& what, Class& one) const {
+  const auto found = script_->find(what);
+  if (found == script_->end() || one.barred != Reason::none) {
+    return;
+  }
+  for (const WayChange& change : found->second) {
+    if (change.call <= one.calls) {
+      one.way = change.way < one.rivals.size() ? change.way : Way{0};  // a file may hold any number
+    }
+  }
 }
 
 std::optional<DeviceGate::Trial> DeviceGate::trial_of(const ChoiceClass& what, Class& one, std::uint64_t bytes) {
-  if (!comparison_ || comparison_->phase != Phase::trials || comparison_->what != what || bytes > comparison_->bytes ||
-      one.barred != Reason::none) {
+  if (!comparison_ || comparison_->phase != Phase::trials || comparison_->what != what ||
+      !comparison_->sizes.contains(bytes)) {
     return std::nullopt;
   }
   Comparison& now = *comparison_;
@@ -124,10 +152,12 @@ void DeviceGate::begin_comparison() {
     }
     for (std::size_t way = 0; way < one.rivals.size(); ++way) {
       const Rival& rival = one.rivals[way];
-      if (way != one.way && rival.next_at <= one.calls &&
-          (least == nullptr || rival.comparisons < least->comparisons)) {
+      const bool sooner =
+          least == nullptr || rival.comparisons < least->comparisons ||
+          (rival.comparisons == least->comparisons && comparison_->what == what && rival.expected < least->expected);
+      if (way != one.way && rival.next_at <= one.calls && rival.expected <= kHopeless && sooner) {
         least = &rival;
-        comparison_ = {.what = what, .rival = static_cast<Way>(way), .bytes = one.largest};
+        comparison_ = {.what = what, .rival = static_cast<Way>(way), .sizes = one.sizes};
       }
     }
   }
@@ -136,9 +166,9 @@ void DeviceGate::begin_comparison() {
   }
 }
 
-void DeviceGate::say(std::span<std::uint32_t> words, const CanCopy& can_copy) {
+void DeviceGate::say(std::span<std::uint32_t> words, const HasMemory& has_memory) {
   std::fill_n(words.begin(), kWords, kNoSample);
-  if (!comparison_) {
+  if (!comparison_ && !script_) {
     begin_comparison();
   }
   said_.reset();
@@ -148,7 +178,7 @@ void DeviceGate::say(std::span<std::uint32_t> words, const CanCopy& can_copy) {
   const Comparison& now = *comparison_;
   said_ = now.phase;
   if (now.phase == Phase::asking) {
-    words[kCannotCopy] = can_copy(now.bytes) ? 0 : 1;
+    words[kNoMemory] = has_memory({.what = now.what, .rival = now.rival, .sizes = now.sizes}) ? 0 : 1;
   } else if (now.phase == Phase::measuring && now.in_use_seconds.size() >= kLeastTimes) {
     words[kInUse] = word_of(median(now.in_use_seconds), 1e-9);
     words[kRival] = word_of(median(now.rival_seconds), 1e-9);
@@ -163,18 +193,16 @@ void DeviceGate::heard(std::span<const std::uint32_t> words) {
     return;  // the words are older than what is asked now
   }
   Class& one = classes_.at(comparison_->what);
-  if (one.barred != Reason::none) {  // by a larger call that came meanwhile
-    comparison_.reset();
-    return;
-  }
   ++comparison_->rounds;
   switch (comparison_->phase) {
     case Phase::asking:
-      if (words[kCannotCopy] == 0) {
+      if (words[kNoMemory] == 0) {
         comparison_->first_trial = next_trial_;
+        one.untried = false;
         enter(Phase::trials);
       } else {
-        one.barred = Reason::untried;
+        one.untried = !one.compared;
+        put_off(one, comparison_->rival, 1);
         comparison_.reset();
       }
       return;
@@ -273,6 +301,21 @@ void DeviceGate::change(Class& one, Way way) {
   }
   ++generation_;
   before_ = std::exchange(now_, {});
+}
+
+void DeviceGate::bar(const ChoiceClass& what, Reason why) {
+  const auto found = classes_.find(what);
+  if (found == classes_.end()) {
+    return;
+  }
+  found->second.barred = why;
+  found->second.untried = false;
+  if (found->second.way != 0) {
+    change(found->second, 0);
+  }
+  if (comparison_ && comparison_->what == what) {
+    comparison_.reset();
+  }
 }
 
 std::optional<WaySeconds> DeviceGate::compared(const ChoiceClass& what) const {

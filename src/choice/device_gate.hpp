@@ -18,7 +18,9 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "choice/auto_call.hpp"
@@ -35,9 +37,9 @@ class DeviceGate {
   static constexpr double kTrialShare = 0.03;
   static constexpr double kAdoptBelow = 0.97;
   static constexpr double kDropAbove = 1.0;
+  static constexpr double kHopeless = 2.0;          // a model is off by less
   static constexpr std::size_t kMostClasses = 256;  // calls of further classes go to the library
-  /// A trial needs a copy of the call's larger buffer in device memory, so larger calls get no trial.
-  static constexpr std::uint64_t kMostCopied = std::uint64_t{256} << 20;
+  static constexpr std::size_t kMostSizes = 64;     // of a class: calls of further sizes get no trial
 
   DeviceGate() = default;
   DeviceGate(const DeviceGate&) = delete;
@@ -71,15 +73,31 @@ class DeviceGate {
     steps_known_ = false;
   }
 
-  /// Whether this rank can keep so many bytes of device memory for copies until needs_copies() is false.
-  using CanCopy = std::function<bool(std::uint64_t bytes)>;
+  /// The calls that are to be made both ways, by a copy of their larger buffer.
+  struct Asked {
+    ChoiceClass what;
+    Way rival = 0;
+    const std::set<std::uint64_t>& sizes;  // bytes of the larger buffer; not empty
+  };
+  /// Whether this rank has the device memory for that, and keeps it until needs_memory() is false.
+  using HasMemory = std::function<bool(const Asked& asked)>;
   /// Writes kWords words, of which all ranks exchange the largest. To be called at the same call on every rank.
-  void say(std::span<std::uint32_t> words, const CanCopy& can_copy);
+  void say(std::span<std::uint32_t> words, const HasMemory& has_memory);
   /// Takes the largest words of all ranks. To be called at the same call on every rank, with what was said last.
   void heard(std::span<const std::uint32_t> words);
-  [[nodiscard]] bool needs_copies() const noexcept {
+  [[nodiscard]] bool needs_memory() const noexcept {
     return comparison_ && (comparison_->phase == Phase::asking || comparison_->phase == Phase::trials);
   }
+  /// Tells the time of calls of a class by each way, over that of the library's, as a model expects it: the same on
+  /// every rank, and before the first of these calls. Ways that are expected to be faster are compared first, and
+  /// hopeless ones never. Without it the order is that of the ways.
+  void expect(const ChoiceClass& what, std::vector<double> ratios);
+  /// Makes the choices of an earlier job and compares nothing; classes that are not in `script` go to the library. To
+  /// be called before the first call, on every rank alike.
+  void follow(Choices script) { script_ = std::move(script); }
+  [[nodiscard]] bool follows() const noexcept { return script_.has_value(); }
+  /// Passes the class from now on. To be called on every rank alike.
+  void bar(const ChoiceClass& what, Reason why);
 
   /// Seconds of a call by way on the slowest rank at the latest comparisons, infinite for a way that was not compared.
   /// No value if the class has not been compared.
@@ -93,21 +111,23 @@ class DeviceGate {
     std::uint64_t next_at = 0;      // call of the class from which on it may be compared
     unsigned losses = 0;            // in a row
     std::uint64_t comparisons = 0;  // so far
+    double expected = 1;            // ratio of its time, by a model
   };
   struct Class {
     Way way = 0;
     Way before = 0;  // the way before the latest change
     std::uint64_t calls = 0;
     std::uint64_t trials = 0;
-    std::uint64_t largest = 0;     // bytes of the largest call
-    unsigned strikes = 0;          // comparisons in a row in which the library was faster than the way in use
-    std::vector<Rival> rivals;     // by way
-    WaySeconds seconds;            // by way
-    Reason barred = Reason::none;  // no way but the library's
+    std::set<std::uint64_t> sizes;  // bytes of its calls
+    unsigned strikes = 0;           // comparisons in a row in which the library was faster than the way in use
+    std::vector<Rival> rivals;      // by way
+    WaySeconds seconds;             // by way
+    Reason barred = Reason::none;   // no way but the library's
+    bool untried = false;           // some rank had no memory for trials
     bool compared = false;
   };
   enum class Phase : std::uint8_t {
-    asking,     // whether all ranks have memory for copies
+    asking,     // whether all ranks have memory for the trials
     trials,     // calls are made both ways
     measuring,  // the ranks' medians are awaited
     watching,   // the steps after a change are compared with those before
@@ -116,13 +136,13 @@ class DeviceGate {
     ChoiceClass what;
     Way rival = 0;
     Phase phase = Phase::asking;
-    std::uint64_t bytes = 0;        // calls up to this size are made both ways
-    std::uint64_t first_trial = 0;  // its number
-    std::uint64_t made = 0;         // trials
-    unsigned rounds = 0;            // exchanges in this phase
-    std::uint64_t begun_at = 0;     // the number of steps when it began to watch
-    unsigned longer = 0;            // exchanges in a row in which steps were longer than before
-    unsigned no_longer = 0;         // and in which they were not
+    std::set<std::uint64_t> sizes = {};  // in bytes: such calls are made both ways
+    std::uint64_t first_trial = 0;       // its number
+    std::uint64_t made = 0;              // trials
+    unsigned rounds = 0;                 // exchanges in this phase
+    std::uint64_t begun_at = 0;          // the number of steps when it began to watch
+    unsigned longer = 0;                 // exchanges in a row in which steps were longer than before
+    unsigned no_longer = 0;              // and in which they were not
     std::vector<double> in_use_seconds = {};
     std::vector<double> rival_seconds = {};
   };
@@ -132,6 +152,7 @@ class DeviceGate {
   };
 
   [[nodiscard]] Class* find(const ChoiceClass& what, std::size_t ways);
+  void look_up(const ChoiceClass& what, Class& one) const;
   [[nodiscard]] std::optional<Trial> trial_of(const ChoiceClass& what, Class& one, std::uint64_t bytes);
   void begin_comparison();
   void enter(Phase phase) noexcept;
@@ -142,6 +163,8 @@ class DeviceGate {
 
   std::map<ChoiceClass, Class> classes_;
   Choices choices_;
+  std::optional<Choices> script_;
+  std::map<ChoiceClass, std::vector<double>> expected_;
   std::optional<Comparison> comparison_;
   std::optional<Phase> said_;  // the phase in which say() wrote its words; no value: there was no comparison
   std::uint64_t next_trial_ = 0;

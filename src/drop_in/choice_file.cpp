@@ -2,7 +2,9 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <ostream>
 
+#include "base/durable_file.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::drop_in {
@@ -86,6 +88,15 @@ std::string choices_to_text(const ChoicesOfJob& choices, const std::string& poli
   return json{{"gradwire_choices", kChoicesVersion}, {"policy", policy}, {"communicators", std::move(communicators)}}
              .dump(1) +
          "\n";
+}
+
+std::string write_choices(const std::filesystem::path& file, const std::string& text) {
+  try {
+    DurableFile(file.parent_path(), file.filename().string(), [&](std::ostream& stream) { stream << text; }).commit();
+    return {};
+  } catch (const Error& error) {
+    return "GRADWIRE_CHOICES: " + std::string(error.what());
+  }
 }
 
 ChoicesOfJob choices_from_text(const std::string& text, const std::string& policy) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/mpi_job.hpp"
 #include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
@@ -93,6 +94,15 @@ Policy policy_of_environment(bool measures) {
   return policy;
 }
 
+std::uint32_t number_in_job() {
+  if (const int number = rank_in_job(); number >= 0) {
+    return static_cast<std::uint32_t>(number);
+  }
+  throw Error(
+      ErrorCode::unsupported,
+      "GRADWIRE_CHOICES: processes of a job that calls NCCL have files of their own, by their numbers; set RANK");
+}
+
 // An existing file is followed; otherwise the file is to be written.
 void read_choices(Configuration& configuration, const std::string& file) {
   std::error_code ignored;
@@ -145,11 +155,11 @@ void read_into(Configuration& configuration, bool measures) {
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kBoundOfNccl));
   }
   if (const auto file = environment("GRADWIRE_CHOICES"); file && configuration.planner.is_auto()) {
+    const std::string whole = from_start_directory(*file);
     if (!measures) {
-      throw Error(ErrorCode::unsupported,
-                  "GRADWIRE_CHOICES: choices over NCCL are not recorded; name a codec, or unset it");
+      configuration.number_in_job = number_in_job();
     }
-    read_choices(configuration, from_start_directory(*file));
+    read_choices(configuration, measures ? whole : whole + ".nccl-" + std::to_string(configuration.number_in_job));
   }
 }
 

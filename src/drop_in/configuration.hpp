@@ -30,6 +30,7 @@ struct Configuration {
   plan::CallPlanner planner{Policy()};
   std::optional<ChoicesOfJob> script;    // an earlier job's choices for codec = "auto"; none: it measures
   std::optional<std::string> recording;  // the file for its choices
+  std::uint32_t number_in_job = 0;       // over NCCL, where choices are recorded or followed: this process's
   std::string disabled;                  // why this rank passes all calls; empty: it does not
   bool dry_run = false;                  // only counts what would be compressed
   bool quiet = false;                    // no summary
@@ -49,7 +50,8 @@ struct Configuration {
 
   /// Reads the environment. A mistake there (such as a bad policy file) disables compression, and `disabled` gives the
   /// reason: a job must not end because of us. With `measures` the caller compares the values of calls that it
-  /// makes both ways, so `max_error` is allowed, and choices are recorded; else both are refused.
+  /// makes both ways, so `max_error` is allowed; else it is refused, and each process has a file of choices of its own,
+  /// with ".nccl-" and the process's number behind the name.
   [[nodiscard]] static Configuration read(bool measures);
 
   /// The fingerprint of the policy alone.

@@ -147,16 +147,20 @@ void reach_agreement(std::span<const std::shared_ptr<DeviceReducer>> reducers, D
   }
   const int ended = started == 0 ? library.end_group() : started;
   for (DeviceReducer* reducer : fresh) {
-    const bool closed = attempt(*reducer, library, [&] {
+    attempt(*reducer, library, [&] {
       if (ended != 0) {
         throw Error(ErrorCode::transport, "the ranks cannot agree: the library answers " + std::to_string(ended),
                     ErrorCause::world);
       }
       reducer->close();
-    });
-    if (closed) {
       note_agreement(*reducer, library);
-    }
+    });
+  }
+  std::erase_if(fresh, [](const DeviceReducer* reducer) { return !reducer->failure().empty(); });
+  std::sort(fresh.begin(), fresh.end(),
+            [](const DeviceReducer* a, const DeviceReducer* b) { return a->identity() < b->identity(); });
+  for (DeviceReducer* reducer : fresh) {
+    attempt(*reducer, library, [&] { reducer->follow(); });
   }
 }
 
@@ -170,7 +174,7 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
     DeviceReducer& reducer = *call->reducer;
     Routed routed{.call = call, .route = {}};
     const bool made = attempt(reducer, library, [&] {
-      routed.route = call->reduce.captured ? reducer.route_captured(call->call, call->op)
+      routed.route = call->reduce.captured ? reducer.route_captured(call->call, call->op, call->reduce)
                                            : reducer.route(call->call, call->decided, call->op, call->reduce);
     });
     if (!made) {

@@ -6,7 +6,7 @@
 
 namespace gradwire::drop_in {
 
-/// One thread at a time.
+/// A communicator has one, and its calls come from one thread at a time, so it needs no lock.
 class DeviceClock {
  public:
   /// A moment of a stream; 0: none could be taken.

@@ -12,7 +12,6 @@ bool DeviceExchange::begin_call() {
     waits_ += port_.arrived() ? 0 : 1;
     port_.finish(agreed_, timeout_);
     under_way_ = false;
-    ++rounds_;
   }
   due_ = true;
   return counts;

@@ -75,8 +75,6 @@ class DeviceExchange {
     return std::span(agreed_).subspan(section.first, section.count);
   }
 
-  /// Exchanges whose result has counted.
-  [[nodiscard]] std::uint64_t rounds() const noexcept { return rounds_; }
   /// How often the host had to wait for a result.
   [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
 
@@ -87,7 +85,6 @@ class DeviceExchange {
   std::array<std::uint32_t, kWords> agreed_;
   std::uint64_t calls_ = 0;
   std::uint64_t begun_at_ = 0;  // number of calls at the latest exchange
-  std::uint64_t rounds_ = 0;
   std::uint64_t waits_ = 0;
   bool under_way_ = false;
   bool due_ = false;

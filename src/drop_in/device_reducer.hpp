@@ -19,11 +19,13 @@
 #include "drop_in/device_exchange.hpp"
 #include "drop_in/device_roles.hpp"
 #include "drop_in/device_trials.hpp"
+#include "drop_in/frame_memory.hpp"
 #include "drop_in/own_communicator.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
+#include "memory/arena.hpp"
 
 namespace gradwire::drop_in {
 
@@ -52,6 +54,11 @@ class DeviceLink {
   /// The messages by which the ranks agree on numbers beside the calls.
   [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
   [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
+  /// Device memory for what lasts beyond a call, apart from the device's arena().
+  [[nodiscard]] virtual memory::Arena& lasting() noexcept = 0;
+  /// Device memory for trials, in pieces that are given back one by one. It is asked to free a piece only when the
+  /// device does not use it any more, and frees at its own end, behind the device's, what is left.
+  [[nodiscard]] virtual memory::ArenaSource& loans() noexcept = 0;
 };
 
 /// A sum or mean over the ranks, as the caller wrote it. Its memory is the device's.
@@ -81,11 +88,13 @@ class DeviceReducer {
   // The agreement, which is made once: all ranks come here behind their first reduction on the communicator, whatever
   // that is and however they are configured. A thread with several communicators makes it for all at once, since other
   // ranks may wait in all of them: first open() each, then post() each, in one group of the library, then close() each,
-  // which waits for the others. Any Error ends the reducer, except that of a device which cannot run the kernels: then
-  // all ranks pass everything.
+  // which waits for the others, and last follow() each, in the order of their identities. Any Error ends the reducer,
+  // except that of a device which cannot run the kernels: then all ranks pass everything.
   void open();
   void post();
   void close();
+  /// Where codec = "auto" chooses and rank 0 has the choices of an earlier job, all ranks follow these.
+  void follow();
   [[nodiscard]] bool agreed() const noexcept { return router_.has_value(); }
   /// A number that is equal on all ranks of the communicator and differs from other communicators', so that the
   /// reducers of each process have the same order. Valid after the agreement.
@@ -102,7 +111,7 @@ class DeviceReducer {
                                     const DeviceReduce& reduce);
   /// The same for a captured call: it is compressed if all calls like it, made since the step last changed, were, and
   /// keep no residuals. Where codec = "auto" chooses, it passes. Waits for nobody, and no later call depends on it.
-  [[nodiscard]] Router::Route route_captured(const Call& call, std::string_view op) const;
+  [[nodiscard]] Router::Route route_captured(const Call& call, std::string_view op, const DeviceReduce& reduce) const;
   /// Returns lines for people, which one rank has.
   [[nodiscard]] std::vector<std::string> take_lines() { return std::exchange(lines_, {}); }
   [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {
@@ -110,6 +119,8 @@ class DeviceReducer {
   }
   void count_passed(const Router::Route& route, std::uint64_t bytes) { router_->count_passed(route, bytes, 0); }
   [[nodiscard]] CallDecision decide(const Call& call) const noexcept { return router_->decide(call); }
+  /// Adds the choices so far to the ledger, if they are to be recorded and this is rank 0.
+  void record_choices() const;
   /// Notes a call on the communicator that is not routed. Point-to-point calls are not noted, since all ranks must
   /// agree.
   void note_other_call() noexcept { ++other_calls_; }
@@ -147,34 +158,59 @@ class DeviceReducer {
   };
   // Calls that look alike on every rank.
   struct Kind {
-    Function function;
-    DType dtype;
-    std::uint64_t count;
+    Signature call;
     std::string op;
     friend auto operator<=>(const Kind&, const Kind&) = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
   };
-  // Memory through which the ranks exchange data.
-  struct Exchange {
+  // How a job uses the residuals of its place.
+  struct Sites {
+    bool feedback = false;  // it keeps what encoding drops
+    bool held = false;      // it adds those that are held
+  };
+  // A job in a dry run.
+  struct Use {
+    Job job;
+    Sites sites = {};
+    Residuals residuals = {};
+  };
+  // Device memory by which the ranks agree.
+  struct Agreeing {
     std::byte* memory = nullptr;
-    std::size_t each = 0;  // bytes of one rank
+    std::size_t each = 0;  // bytes of one rank, in the exchange that is under way
   };
 
-  void upload(Exchange& exchange, std::span<const std::byte> mine);
-  [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
+  void upload(std::span<const std::byte> mine);
+  [[nodiscard]] std::vector<std::byte> download();
   // Returns what each rank has given.
   template <class T>
   [[nodiscard]] std::vector<T> gather(const T& mine);
   [[nodiscard]] bool all_say(std::uint64_t value);
   void open_own_communicator(const Job& first);
+  void prepare_choices();
+  [[nodiscard]] std::string send_script(std::span<std::byte> memory);
   // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
   [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const DeviceReduce& reduce);
   void begin_call();
   void forget_old_residuals();
+  void take_memory(const Call& call, Router::Route& route, const DeviceReduce& reduce);
   [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
-  [[nodiscard]] exchange::StreamCall resolve(const Router::Route& route, const DeviceReduce& reduce, bool feedback,
-                                             bool held) const;
+  // Memory for the messages of calls, all in device_reducer_memory.cpp.
+  [[nodiscard]] static FrameMemory::Kind kind_of(const Router::Route& route, const DeviceReduce& reduce, Sites sites);
+  [[nodiscard]] bool all_have_frames(const Router::Route& route, const DeviceReduce& reduce);
+  [[nodiscard]] bool all_have_frames(std::span<const Job> jobs);
+  [[nodiscard]] std::uint64_t bytes_of_trial(const choice::DeviceGate::Asked& asked);
+  [[nodiscard]] Residuals expected_residuals(const Job& job) const;
+  void play(exchange::StreamBackend& backend, std::span<const Use> uses);
+  void tell_of_memory(const Router::Route& route);
+
+  // Whether the job's place in the step, if it has residuals there, is still the one of the present step.
+  [[nodiscard]] bool is_placed(const Job& job) const;
+  [[nodiscard]] Sites sites_of(const Job& job) const;
+  [[nodiscard]] exchange::StreamCall resolve(const Job& job, Sites sites) const;
   std::vector<std::shared_ptr<const exchange::StreamExecution>> enqueue(std::span<const Job> jobs);
-  std::shared_ptr<const exchange::StreamExecution> enqueue(const Job& job, std::uint32_t index);
+  std::shared_ptr<const exchange::StreamExecution> start(exchange::StreamExecutor& executor, const Job& job,
+                                                         std::uint32_t index, const exchange::StreamCall& call,
+                                                         const Residuals& residuals, const double* factor);
   [[nodiscard]] const double* load_factor(const DeviceReduce& reduce);
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
@@ -193,7 +229,11 @@ class DeviceReducer {
   std::uint64_t process_;
   std::uint64_t identity_ = 0;
   AgreedSettings agreement_;
-  Exchange agreeing_;
+  Agreeing agreeing_;
+  CommunicatorName choices_name_;  // on rank 0
+  std::string script_;             // on rank 0: choices to follow, as a text
+  std::uint64_t script_bytes_ = 0;
+  FrameMemory frames_;
   std::optional<Router> router_;
   std::string name_;
   DeviceExchange exchange_;
@@ -207,6 +247,7 @@ class DeviceReducer {
   std::vector<std::optional<std::uint64_t>> rooms_;
   std::uint64_t room_taken_ = 0;  // bytes of the policy's limit
   bool told_of_room_ = false;
+  bool told_of_memory_ = false;
   std::vector<std::string> lines_;
   std::uint64_t other_calls_ = 0;
   std::uint64_t resets_ = 0;          // the router's, when the latest residual was made

@@ -71,10 +71,11 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     }
     pass(route, reason);
   }
-  if (route.decision.compress && route.keeps && !has_room(call, route, reduce)) {
-    leave_residuals_out(route);
+  if (route.decision.compress && !dry_run()) {
+    const CurrentDevice current(device_);
+    take_memory(call, route, reduce);
   }
-  const Kind kind{call.function, *call.dtype, call.count, std::string(op)};
+  const Kind kind{signature_of(call), std::string(op)};
   if (kinds_.size() >= kMostKinds) {
     kinds_.clear();
   }
@@ -86,11 +87,13 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
   return route;
 }
 
-Router::Route DeviceReducer::route_captured(const Call& call, std::string_view op) const {
-  const auto found = kinds_.find({call.function, call.dtype.value_or(DType::f32), call.count, std::string(op)});
+// Nobody can be asked for memory now, so the ranks must have agreed that they have it.
+Router::Route DeviceReducer::route_captured(const Call& call, std::string_view op, const DeviceReduce& reduce) const {
+  const auto found = kinds_.find({signature_of(call), std::string(op)});
   if (!trials_ && found != kinds_.end() &&
       (found->second.any_role || call.function != Function::nccl_all_reduce ||
-       roles_.role_of(signature_of(call)) == DeviceRoles::Role::gradient)) {
+       roles_.role_of(signature_of(call)) == DeviceRoles::Role::gradient) &&
+      frames_.known({kind_of(found->second, reduce, {})}).value_or(false)) {
     return found->second;
   }
   Router::Route route;
@@ -117,17 +120,18 @@ void DeviceReducer::begin_call() {
   }
 }
 
-// Without a gate only votes are exchanged: where there are none, a later call exchanges them.
+// Without a gate that compares only votes are exchanged: where there are none, a later call exchanges them.
 void DeviceReducer::end_call(void* stream) {
   const bool votes = exchange_.due() && needs_roles_ && roles_.asks();
-  if (!trials_ && !votes) {
+  const bool compares = trials_ && !trials_->gate().follows();
+  if (!compares && !votes) {
     return;
   }
   const CurrentDevice current(device_);
   if (votes) {
     roles_.vote(exchange_.mine(DeviceExchange::kRoles).first<DeviceRoles::kWords>());
   }
-  if (trials_) {
+  if (compares) {
     trials_->end_call();
   }
   exchange_.end_call(stream);
@@ -147,6 +151,24 @@ Reason DeviceReducer::reason_of_role(const Call& call, bool any_role, bool compr
     return Reason::none;
   }
   return role == DeviceRoles::Role::open ? Reason::role_open : Reason::no_gradient;
+}
+
+// The messages come first: without them no residuals are needed.
+void DeviceReducer::take_memory(const Call& call, Router::Route& route, const DeviceReduce& reduce) {
+  bool has = all_have_frames(route, reduce);
+  if (has && route.keeps && !has_room(call, route, reduce)) {
+    leave_residuals_out(route);
+    has = all_have_frames(route, reduce);
+  }
+  if (has) {
+    return;
+  }
+  tell_of_memory(route);
+  if (trials_ && route.choice) {
+    trials_->gate().bar(*route.choice, Reason::no_memory);
+    route.trial.reset();
+  }
+  pass(route, Reason::no_memory);
 }
 
 void DeviceReducer::forget_old_residuals() {
@@ -182,7 +204,7 @@ bool DeviceReducer::has_room(const Call& call, const Router::Route& route, const
   if (bytes <= limit - std::min(limit, room_taken_)) {
     bool taken = true;
     try {
-      open_residuals(*route.keeps, resolve(route, reduce, true, false).resolved.call.residuals);
+      open_residuals(*route.keeps, resolve({route, reduce}, {.feedback = true}).resolved.call.residuals);
       residuals_[*route.keeps].held = false;  // they are zero
     } catch (const Error& error) {
       if (error.code() != ErrorCode::out_of_memory) {

@@ -1,8 +1,7 @@
 #include "drop_in/device_trials.hpp"
 
 #include <algorithm>
-
-#include "gradwire/error.hpp"
+#include <utility>
 
 namespace gradwire::drop_in {
 namespace {
@@ -23,23 +22,59 @@ void DeviceTrials::drop(const Times& times) noexcept {
 }
 
 void DeviceTrials::end_call() {
-  if (copy_ != nullptr && !gate_.needs_copies()) {
-    device_.backend().release(copy_);
-    copy_ = nullptr;
-  }
+  leave_memory();
+  free_left();
   if (exchange_.due()) {
     read_times();
     read_steps();
-    gate_.say(exchange_.mine(DeviceExchange::kGate), [&](std::uint64_t bytes) { return take_copy(bytes); });
+    gate_.say(exchange_.mine(DeviceExchange::kGate),
+              [&](const choice::DeviceGate::Asked& asked) { return take_memory(asked); });
   }
 }
 
-bool DeviceTrials::take_copy(std::uint64_t bytes) noexcept {
+bool DeviceTrials::take_memory(const choice::DeviceGate::Asked& asked) noexcept {
   try {
-    copy_ = device_.backend().acquire(bytes);
-    return true;
-  } catch (...) {
-    return false;
+    const std::uint64_t needed = asked.rival == 0 ? 0 : needs_(asked);
+    copy_ = memory_.allocate(*asked.sizes.rbegin());
+    frames_ = {};
+    if (copy_ != nullptr && needed > 0) {
+      frames_ = {memory_.allocate(needed), needed};
+    }
+    if (copy_ != nullptr && (needed == 0 || frames_.data() != nullptr)) {
+      return true;
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): as where there is no memory
+  }
+  frames_ = {};
+  if (copy_ != nullptr) {
+    memory_.free(std::exchange(copy_, nullptr));  // nothing has used it
+  }
+  return false;
+}
+
+void DeviceTrials::leave_memory() {
+  if (copy_ == nullptr || gate_.needs_memory()) {
+    return;
+  }
+  const auto until = device_.mark();
+  leaving_.push_back({until, std::exchange(copy_, nullptr)});
+  if (!frames_.empty()) {
+    leaving_.push_back({until, std::exchange(frames_, {}).data()});
+  }
+}
+
+void DeviceTrials::free_left() {
+  while (!leaving_.empty() && device_.reached(leaving_.front().until)) {
+    memory_.free(leaving_.front().memory);
+    leaving_.pop_front();
+  }
+}
+
+void DeviceTrials::give_back(std::chrono::milliseconds timeout) {
+  leave_memory();
+  if (!leaving_.empty()) {
+    device_.wait(leaving_.back().until, timeout);
+    free_left();
   }
 }
 

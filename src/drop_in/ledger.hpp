@@ -95,6 +95,14 @@ class Ledger {
     const MutexLock lock(mutex_);
     choices_.try_emplace(communicator, choices);
   }
+  /// Numbers the communicators that are called alike but for `number`, in the order of the calls.
+  [[nodiscard]] CommunicatorName number_communicator(CommunicatorName name) {
+    const MutexLock lock(mutex_);
+    name.number = 0;
+    std::uint32_t& numbered = named_[name];
+    name.number = numbered++;
+    return name;
+  }
   [[nodiscard]] ChoicesOfJob choices() const {
     const MutexLock lock(mutex_);
     return choices_;
@@ -134,6 +142,7 @@ class Ledger {
   mutable Mutex mutex_;
   Classes classes_ GUARDED_BY(mutex_);
   ChoicesOfJob choices_ GUARDED_BY(mutex_);
+  std::map<CommunicatorName, std::uint32_t> named_ GUARDED_BY(mutex_);  // how many so far
   Observed observed_ GUARDED_BY(mutex_);
   std::uint64_t resets_ GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> waits_ = 0;

@@ -346,9 +346,10 @@ void Router::route_placed(Route& route, const Call& call, const Origin& origin) 
   }
 }
 
-// If only the report depends on the step, the shortest period will do.
+// If only the report depends on the step, the shortest period will do. Times of steps need whole ones: with equal
+// buckets, the shortest period would be one bucket.
 void Router::find_step() {
-  if (!by_name_ && !by_order_ && !by_step_) {
+  if (!by_name_ && !by_order_ && !by_step_ && gate_ == nullptr) {
     tracker_.adopt(tracker_.shortest());
     return;
   }

@@ -105,6 +105,9 @@ class Router {
     placeless_ = false;  // the gate compares steps
   }
 
+  /// With a gate: a call of the class by that way, above 0, whose number of elements is left out.
+  [[nodiscard]] Route rival_of(const ChoiceClass& what, Way way) const;
+
   /// Follows an earlier job's choices on the communicator, if the configuration says so. To be called before the first
   /// call that could be compressed, with the same name on all ranks.
   void follow(const CommunicatorName& name);
@@ -231,6 +234,7 @@ class Router {
   CanCopy can_copy_;
   AutoCall auto_call_;
   choice::DeviceGate* gate_ = nullptr;
+  std::map<ChoiceClass, plan::CallPlan> gate_plans_;  // of a call of each class that the gate was asked about
   std::map<std::pair<ChoiceClass, std::string>, Watched> watched_;  // by class and codec
   Watched other_classes_;                                           // all classes beyond kMostWatched together
   bool aside_ = false;

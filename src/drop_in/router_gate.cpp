@@ -1,9 +1,14 @@
 // How a router chooses by a gate, for calls on devices.
+#include "drop_in/device_guess.hpp"
 #include "drop_in/router.hpp"
 
 namespace gradwire::drop_in {
 
 void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan) {
+  if (gate_plans_.try_emplace(*route.choice, plan).second) {
+    gate_->expect(*route.choice, guess_ways(configuration_.planner.policy(), plan, *route.choice, bytes,
+                                            route.what.communicator_size));
+  }
   const choice::DeviceGate::Turn turn = gate_->next(*route.choice, bytes, plan.ways.size() + 1);
   route.turn = {.way = turn.way, .decided = turn.decided, .barred = turn.barred};
   route.trial = turn.trial;
@@ -18,6 +23,16 @@ void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallP
               : turn.trial                ? Reason::measuring
               : turn.decided              ? Reason::no_faster
                                           : Reason::measuring);
+}
+
+Router::Route Router::rival_of(const ChoiceClass& what, Way way) const {
+  const plan::CallPlan& plan = gate_plans_.at(what);
+  Route route;
+  route.what.function = what.function;
+  route.what.dtype = what.dtype;
+  route.algorithm = plan.policy.algorithm;
+  route.stage = plan.ways.at(way - 1U);
+  return route;
 }
 
 // Residuals belong to the call's place. A call that leaves none there first adds those that the latest call has left:

@@ -3,6 +3,7 @@
 // be a multiple of it, as in a job with equal layers; hints tell which.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,7 @@ struct Signature {
   Function function = Function::other;
   DType dtype = DType::f32;
   std::uint64_t count = 0;
-  friend bool operator==(const Signature&, const Signature&) = default;
+  friend auto operator<=>(const Signature&, const Signature&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// Hints at the step, which may differ between ranks.

@@ -54,24 +54,32 @@ std::byte* Arena::acquire_from(std::size_t first_slab, std::size_t bytes) {
   return block;
 }
 
-// Takes the first free range that fits; null where none does.
 std::byte* Arena::take(std::size_t first_slab, std::size_t bytes) {
-  for (std::size_t index = first_slab; index < slabs_.size(); ++index) {
-    Slab& slab = slabs_[index];
-    const auto found =
-        std::find_if(slab.free.begin(), slab.free.end(), [=](const auto& free) { return free.second >= bytes; });
-    if (found == slab.free.end()) {
-      continue;
-    }
-    const auto [offset, free] = *found;
-    used_.emplace(slab.data + offset, Used{index, offset, bytes});
-    slab.free.erase(found);
-    if (free > bytes) {
-      slab.free.emplace(offset + bytes, free - bytes);
-    }
-    return slab.data + offset;
+  if (loan_) {
+    return take_from(kLoan, bytes);
   }
-  return nullptr;
+  std::byte* block = nullptr;
+  for (std::size_t index = first_slab; block == nullptr && index < slabs_.size(); ++index) {
+    block = take_from(index, bytes);
+  }
+  return block;
+}
+
+// Takes the first free range of a slab that fits; null where none does.
+std::byte* Arena::take_from(std::size_t index, std::size_t bytes) {
+  Slab& from = slab(index);
+  const auto found =
+      std::find_if(from.free.begin(), from.free.end(), [=](const auto& free) { return free.second >= bytes; });
+  if (found == from.free.end()) {
+    return nullptr;
+  }
+  const auto [offset, free] = *found;
+  used_.emplace(from.data + offset, Used{index, offset, bytes});
+  from.free.erase(found);
+  if (free > bytes) {
+    from.free.emplace(offset + bytes, free - bytes);
+  }
+  return from.data + offset;
 }
 
 void Arena::grow(std::size_t bytes) {
@@ -80,6 +88,10 @@ void Arena::grow(std::size_t bytes) {
     throw Error(ErrorCode::out_of_memory, "a block of " + std::to_string(bytes) +
                                               " bytes was not reserved before capture (" + held +
                                               "): call reserve() on every rank before the capture begins");
+  }
+  if (loan_) {
+    throw Error(ErrorCode::out_of_memory,
+                "a block of " + std::to_string(bytes) + " bytes does not fit into the memory on loan");
   }
   for (const std::size_t size : {std::max(bytes, slab_bytes_), bytes}) {
     if (std::byte* data = source_.allocate(size); data != nullptr) {
@@ -96,6 +108,10 @@ void Arena::add_slab(std::byte* data, std::size_t bytes) {
   held_ += bytes;
 }
 
+void Arena::begin_loan(std::byte* memory, std::size_t bytes) {
+  loan_.emplace(Slab{.data = memory, .bytes = bytes, .owned = false, .free = {{0, bytes}}});
+}
+
 void Arena::release(std::byte* block) noexcept {
   const auto found = used_.find(block);
   if (found == used_.end()) {
@@ -104,7 +120,7 @@ void Arena::release(std::byte* block) noexcept {
   auto [index, offset, bytes] = found->second;
   used_.erase(found);
   in_use_ -= bytes;
-  auto& free = slabs_[index].free;
+  auto& free = slab(index).free;
   auto next = free.lower_bound(offset);
   if (next != free.end() && next->first == offset + bytes) {
     bytes += next->second;
@@ -121,15 +137,26 @@ void Arena::release(std::byte* block) noexcept {
 }
 
 void Arena::add_slabs(const std::vector<std::size_t>& sizes) {
+  const std::size_t before = slabs_.size();
   for (const std::size_t bytes : sizes) {
     const std::size_t size = rounded(bytes);
     std::byte* data = source_.allocate(size);
     if (data == nullptr) {
+      const std::string why = source_.why();
+      drop_slabs(before);
       throw Error(ErrorCode::out_of_memory, "cannot reserve " + std::to_string(size) + " bytes of device memory: " +
-                                                source_.why() + "; use smaller buckets, or leave gradwire more");
+                                                why + "; use smaller buckets, or leave gradwire more");
     }
     add_slab(data, size);
   }
+}
+
+void Arena::drop_slabs(std::size_t kept) noexcept {
+  for (; slabs_.size() > kept; slabs_.pop_back()) {
+    held_ -= slabs_.back().bytes;
+    source_.free(slabs_.back().data);
+  }
+  fence_ = std::min(fence_, kept);
 }
 
 std::vector<std::size_t> Arena::slabs() const {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -61,8 +62,15 @@ class Arena {
   /// Null is allowed.
   void release(std::byte* block) noexcept;
 
-  /// Adds slabs of these sizes, in order. Error(out_of_memory).
+  /// From here to end_loan() blocks lie in this memory alone, which stays the caller's and is aligned to kAlignment.
+  /// By then all of them must be released.
+  void begin_loan(std::byte* memory, std::size_t bytes);
+  void end_loan() noexcept { loan_.reset(); }
+
+  /// Adds slabs of these sizes, in order. Error(out_of_memory): then it has added none.
   void add_slabs(const std::vector<std::size_t>& sizes);
+  /// Gives the latest slabs back to the source until `kept` are left. No block may lie in them, and no work use them.
+  void drop_slabs(std::size_t kept) noexcept;
   /// Sizes of all slabs, in the order in which they were taken.
   [[nodiscard]] std::vector<std::size_t> slabs() const;
 
@@ -87,12 +95,17 @@ class Arena {
 
   std::byte* acquire_from(std::size_t first_slab, std::size_t bytes);
   std::byte* take(std::size_t first_slab, std::size_t bytes);
+  std::byte* take_from(std::size_t index, std::size_t bytes);
+  [[nodiscard]] Slab& slab(std::size_t index) { return index == kLoan ? *loan_ : slabs_[index]; }
   void grow(std::size_t bytes);
   void add_slab(std::byte* data, std::size_t bytes);
+
+  static constexpr std::size_t kLoan = ~std::size_t{0};  // index of the slab on loan
 
   ArenaSource& source_;
   std::size_t slab_bytes_;
   std::vector<Slab> slabs_;
+  std::optional<Slab> loan_;
   std::unordered_map<std::byte*, Used> used_;
   bool fixed_ = false;
   std::size_t fence_ = 0;  // slabs below it may be in use by graphs

@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "base/end_wait.hpp"
+
 namespace gradwire {
 namespace {
 
@@ -20,6 +22,22 @@ TEST(AwakeTime, ALongTimeBetweenTwoLooksCountsAsOneSecond) {
   EXPECT_EQ(time.waited(begin), 1800ms) << "a clock that jumps back";
   time.restart(begin + 2h);
   EXPECT_EQ(time.waited(begin + 2h + 10ms), 10ms);
+}
+
+// Mutation tried: each wait has all the time.
+TEST(EndWait, AllWaitsOfAProcessHaveOneBound) {
+  EndBudget budget(300ms);
+  const auto begin = Clock::now();
+  for (int communicator = 0; communicator < 20; ++communicator) {
+    EndWait wait(budget);
+    while (!wait.over()) {
+      pause_after(wait.waited());
+    }
+  }
+  EXPECT_GE(Clock::now() - begin, 300ms);
+  EXPECT_LT(Clock::now() - begin, 3s);
+  EXPECT_EQ(budget.left(), 0ms);
+  EXPECT_EQ(end_budget().left(), 30s) << "that of the process is another one";
 }
 
 TEST(AwakeTime, AWaitEndsWhenItsTimeIsOver) {

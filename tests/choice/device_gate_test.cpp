@@ -31,7 +31,7 @@ struct Script {
   std::function<double(std::uint64_t call, Way way, int rank)> seconds = [](std::uint64_t, Way, int) { return 1e-3; };
   std::uint64_t late = 20;  // calls until a rank learns a time
   std::function<bool(std::uint64_t call, int rank)> lost = [](std::uint64_t, int) { return false; };
-  std::function<bool(std::uint64_t bytes, int rank)> can_copy = [](std::uint64_t, int) { return true; };
+  std::function<bool(std::uint64_t bytes, int rank)> has_memory = [](std::uint64_t, int) { return true; };
   std::size_t calls_in_step = 0;                                  // 0: steps are not known
   std::function<double(Way way)> rest = [](Way) { return 0.0; };  // seconds of a step beside its calls
 };
@@ -128,8 +128,9 @@ class GateWorld {
         ranks_[rank].gate.heard(said_);
       }
       std::vector<std::uint32_t> words(DeviceGate::kWords);
-      ranks_[rank].gate.say(words,
-                            [&](std::uint64_t bytes) { return script_.can_copy(bytes, static_cast<int>(rank)); });
+      ranks_[rank].gate.say(words, [&](const DeviceGate::Asked& asked) {
+        return script_.has_memory(*asked.sizes.rbegin(), static_cast<int>(rank));
+      });
       for (std::size_t i = 0; i < words.size(); ++i) {
         largest[i] = std::max(largest[i], words[i]);
       }
@@ -231,6 +232,25 @@ TEST(DeviceGate, OfSeveralWaysTheFastestWins) {
   EXPECT_LT(world.total + world.probes, 0.65 * world.library);
 }
 
+// Mutation tried: a hopeless way is tried, too.
+TEST(DeviceGate, WaysAreTriedInTheOrderOfExpectationAndHopelessOnesNever) {
+  GateWorld world({.ways = 4, .seconds = ratio_of(0.98)});
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    world.gate(rank).expect(gate_class(kMiB), {1, 1.3, 2.5, 0.4});
+  }
+  std::vector<Way> tried;
+  for (int i = 0; i < 20000; ++i) {
+    world.call();
+    if (world.latest.trial && (tried.empty() || tried.back() != world.latest.trial->rival)) {
+      tried.push_back(world.latest.trial->rival);
+    }
+  }
+  ASSERT_GE(tried.size(), 4U);
+  EXPECT_EQ(tried[0], 3);
+  EXPECT_EQ(tried[1], 1);
+  EXPECT_EQ(std::count(tried.begin(), tried.end(), 2), 0);
+}
+
 // Mutations tried: one strike suffices; strikes are never reset; no recheck after an adoption.
 TEST(DeviceGate, AWayThatBecomesSlowerIsDroppedAfterTwoComparisons) {
   GateWorld world({.seconds = [](std::uint64_t call, Way way, int) {
@@ -288,8 +308,8 @@ TEST(DeviceGate, AHostTwoHundredCallsAheadDecidesLater) {
 }
 
 TEST(DeviceGate, ARankWithoutMemoryForCopiesMakesNoTrial) {
-  GateWorld world(
-      {.seconds = ratio_of(0.5), .can_copy = [](std::uint64_t bytes, int rank) { return rank != 1 || bytes <= kMiB; }});
+  GateWorld world({.seconds = ratio_of(0.5),
+                   .has_memory = [](std::uint64_t bytes, int rank) { return rank != 1 || bytes <= kMiB; }});
   for (int i = 0; i < 3000; ++i) {
     world.call(4 * kMiB);
     ASSERT_FALSE(world.latest.trial.has_value());
@@ -299,15 +319,65 @@ TEST(DeviceGate, ARankWithoutMemoryForCopiesMakesNoTrial) {
   EXPECT_EQ(world.call(), 1) << "smaller calls are another class";
 
   GateWorld large({.seconds = ratio_of(0.5)});
-  large.calls(3000, DeviceGate::kMostCopied + 4);
-  EXPECT_EQ(large.latest.barred, Reason::untried);
-  EXPECT_EQ(large.gate().trials(), 0U);
+  EXPECT_EQ(large.calls(3000, 4096 * kMiB), 1) << "memory alone decides";
+}
+
+TEST(DeviceGate, MemoryThatComesBackIsUsed) {
+  const GateWorld* made = nullptr;
+  GateWorld world({.seconds = ratio_of(0.5),
+                   .has_memory = [&](std::uint64_t, int rank) { return rank != 1 || made->made() > 3000; }});
+  made = &world;
+  world.calls(3000);
+  EXPECT_EQ(world.latest.barred, Reason::untried);
+  EXPECT_EQ(world.trials(), 0U);
+  EXPECT_EQ(world.calls(3000), 1);
+  EXPECT_EQ(world.latest.barred, Reason::none);
+}
+
+// Memory is asked for the sizes that have come. Mutation tried: calls of other sizes are tried, too.
+TEST(DeviceGate, CallsOfSizesThatNoRankWasAskedForGetNoTrial) {
+  GateWorld world({.seconds = ratio_of(0.5)});
+  world.calls(330, kMiB + 8);
+  ASSERT_TRUE(world.gate().needs_memory());
+  while (!world.latest.trial) {
+    world.call(kMiB + 8);
+  }
+  for (int i = 0; i < 40; ++i) {
+    world.call(kMiB + 4);
+    ASSERT_FALSE(world.latest.trial.has_value()) << "a smaller call, but not one that was asked for";
+  }
+  world.call(kMiB + 8);
+  EXPECT_TRUE(world.latest.trial.has_value());
+}
+
+// Mutation tried: the comparison of a barred class goes on.
+TEST(DeviceGate, ABarredClassPassesAndOthersAreCompared) {
+  GateWorld world({.seconds = ratio_of(0.5)});
+  EXPECT_EQ(world.calls(2000), 1);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    world.gate(rank).bar(gate_class(kMiB), Reason::no_memory);
+  }
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_EQ(world.call(), 0);
+    ASSERT_FALSE(world.latest.trial.has_value());
+  }
+  EXPECT_EQ(world.latest.barred, Reason::no_memory);
+  while (!world.latest.trial) {
+    world.call(4 * kMiB);
+  }
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    world.gate(rank).bar(gate_class(4 * kMiB), Reason::no_memory);
+  }
+  EXPECT_FALSE(world.gate().needs_memory()) << "in the middle of its trials";
+  world.call(4 * kMiB);
+  EXPECT_FALSE(world.latest.trial.has_value());
+  EXPECT_EQ(world.calls(3000, 16 * kMiB), 1);
 }
 
 TEST(DeviceGate, AClassThatEndsMakesRoomForOthers) {
   GateWorld world({.seconds = ratio_of(0.5)});
   world.calls(330);
-  EXPECT_TRUE(world.gate().needs_copies());
+  EXPECT_TRUE(world.gate().needs_memory());
   EXPECT_EQ(world.calls(20000, 4 * kMiB), 1) << "the first class never comes again";
 }
 
@@ -365,7 +435,7 @@ TEST(DeviceGate, RanksThatSeeDifferentTimesTakeTheSameWays) {
     script.calls_in_step = random() % 2 == 0 ? 0 : 1 + random() % 30;
     script.seconds = [&](std::uint64_t, Way way, int) { return 1e-3 * (0.6 + 0.8 * draw() - 0.05 * way); };
     script.lost = [&](std::uint64_t, int) { return draw() < 0.1; };
-    script.can_copy = [&](std::uint64_t, int) { return draw() < 0.9; };
+    script.has_memory = [&](std::uint64_t, int) { return draw() < 0.9; };
     GateWorld world(script);
     std::size_t changes = 0;
     for (int i = 0; i < 8000; ++i) {

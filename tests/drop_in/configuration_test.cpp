@@ -163,7 +163,12 @@ TEST(Configuration, TheCodecOfAllCalls) {
     EXPECT_TRUE(Configuration::read(true).planner.only_automatic());
     EXPECT_TRUE(Configuration::read(false).planner.only_automatic()) << "over NCCL, too";
     const Variable choices("GRADWIRE_CHOICES", "/no/such/file");
-    EXPECT_THAT(Configuration::read(false).disabled, HasSubstr("choices over NCCL are not recorded"));
+    unsetenv("PMIX_RANK");
+    EXPECT_THAT(Configuration::read(false).disabled, HasSubstr("files of their own, by their numbers; set RANK"));
+    const Variable number("RANK", "12");
+    EXPECT_EQ(Configuration::read(false).recording, "/no/such/file.nccl-12");
+    EXPECT_EQ(Configuration::read(false).number_in_job, 12U);
+    EXPECT_EQ(Configuration::read(true).recording, "/no/such/file");
   }
   {
     const Variable codec("GRADWIRE_CODEC", "int9");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "drop_in/device_guess.hpp"
 #include "tests/drop_in/device_harness.hpp"
 
 namespace gradwire::drop_in {
@@ -30,7 +31,7 @@ Configuration automatic(const std::string& allow) {
 struct AutoRank {
   AutoRank(const Configuration& configuration, const std::shared_ptr<Transport>& transport)
       : place(configuration, ledger, transport, 1 + static_cast<std::uint64_t>(transport->rank())),
-        large{std::vector<float>(kAutoElements), std::vector<float>(kAutoElements)} {
+        large(4, std::vector<float>(kAutoElements)) {
     nccl.links.push_back(place.link);
     reach_agreement(std::vector{place.reducer}, nccl);
     nccl.log.clear();
@@ -87,18 +88,12 @@ struct AutoRank {
   [[nodiscard]] bool untouched(std::size_t which) const {
     return large[which][96] == 96.0F / 97 + static_cast<float>(place.rank) / 7;
   }
-  std::uint64_t passed(Reason reason) const {
-    std::uint64_t found = 0;
-    for (const auto& [what, totals] : ledger.classes()) {
-      found += what.reason == reason ? totals.calls : 0;
-    }
-    return found;
-  }
+  [[nodiscard]] std::uint64_t passed(Reason reason) const { return test::calls_for(ledger, reason); }
 
   Ledger ledger;
   HostLibrary nccl;
   Place place;
-  std::array<std::vector<float>, 2> large;
+  std::vector<std::vector<float>> large;
   int calls = 0;
   int code = 0;
 };
@@ -111,7 +106,10 @@ TEST(DeviceAuto, AFasterCodecIsAdoptedAndASlowerOneDropped) {
     rank.clock().compressed = 0.4e-3;
     rank.clock().behind = transport->rank() == 1 ? 20 : 0;
     EXPECT_EQ(rank.run(318), (std::map<std::string, int>{{"passed", 318}}));
-    const std::uint64_t in_use = rank.place.link->host.arena().footprint().bytes_in_use;
+    const auto for_trials = [&, left = rank.place.link->host.memory_left()] {  // beside the memory of messages
+      return left - rank.place.link->host.memory_left() - rank.place.link->host.arena().footprint().held_bytes;
+    };
+    const std::size_t before = for_trials();
     int trials = 0;
     std::string became;
     while (rank.calls < 700 && became != "compressed") {
@@ -127,7 +125,7 @@ TEST(DeviceAuto, AFasterCodecIsAdoptedAndASlowerOneDropped) {
     EXPECT_EQ(became, "compressed") << rank.calls;
     EXPECT_EQ(trials, 8);
     EXPECT_EQ(rank.place.link->port.met, 8);
-    EXPECT_EQ(rank.place.link->host.arena().footprint().bytes_in_use, in_use) << "the copies' memory is free again";
+    EXPECT_EQ(for_trials(), before) << "the memory of trials is given back";
     EXPECT_LT(rank.error(0), 0.1);
     EXPECT_GT(rank.error(0), 0);
     EXPECT_EQ(rank.passed(Reason::measuring), static_cast<std::uint64_t>(rank.calls - 1));
@@ -208,6 +206,92 @@ TEST(DeviceAuto, ResidualsAreAddedByOneExactCallWhereCallsPassAgain) {
   });
 }
 
+// Calls are faster with the codec, but the rest of the step is slower by more. Mutation tried: a step is the shortest
+// period of the calls, which here is one bucket.
+TEST(DeviceAuto, AStepOfEqualBucketsIsJudgedAsAWhole) {
+  const Configuration configuration = automatic("[\"int8\"]");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(configuration, transport);
+    rank.clock().compressed = 0.7e-3;
+    int compressed = 0;
+    std::string became;
+    for (int step = 0; step < 300; ++step) {
+      for (std::size_t bucket = 0; bucket < 4; ++bucket) {
+        became = rank.call(bucket);
+        compressed += became == "compressed" ? 1 : 0;
+      }
+      rank.clock().pass(became == "compressed" ? 8e-3 : 3e-3);
+    }
+    EXPECT_GT(compressed, 50) << "it was adopted";
+    EXPECT_LT(compressed, 400);
+    EXPECT_EQ(became, "passed") << "and dropped";
+  });
+}
+
+// With one fast link a codec of many bits is no help, by the model; over a slow one fewer bits come first.
+TEST(DeviceAuto, TheModelKnowsWhatALinkAllows) {
+  const auto guess = [](const std::string& link, const std::string& allow) {
+    const Policy policy =
+        Policy::parse("version = 1\n" + link + "[defaults]\ncodec = \"auto\"\nallow = " + allow + "\n");
+    const plan::CallPlanner planner(policy, plan::AutoFeedback::where_allowed);
+    const plan::CallPlan plan = planner.resolve({.count = 1 << 20, .communicator_size = 8});
+    const ChoiceClass what{.function = Function::nccl_all_reduce, .dtype = DType::f32, .size = 22};
+    return guess_ways(policy, plan, what, 4 << 20, 8);
+  };
+  EXPECT_TRUE(guess("", "[\"int8\"]").empty()) << "the link is not known";
+  const std::vector<double> slow = guess("[link]\nbandwidth = \"1Gbit/s\"\n", "[\"bf16\", \"int8\", \"int4\"]");
+  ASSERT_EQ(slow.size(), 4U);
+  EXPECT_EQ(slow[0], 1);
+  EXPECT_NEAR(slow[1], 0.5, 0.05);
+  EXPECT_NEAR(slow[2], 0.26, 0.03);
+  EXPECT_LT(slow[3], slow[2]);
+  const std::vector<double> fast = guess("[link]\nbandwidth = \"3000Gbit/s\"\n", "[\"int8\"]");
+  EXPECT_GT(fast.at(1), 1.2);
+}
+
+// Mutation tried: rank 0's choices do not reach the others.
+TEST(DeviceAuto, AllRanksFollowTheChoicesThatRankZeroHas) {
+  Configuration recording = automatic("[\"int8\"]");
+  recording.recording = "a file";
+  recording.number_in_job = 5;
+  std::vector<std::string> first(2);
+  ChoicesOfJob choices;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(recording, transport);
+    rank.clock().compressed = 0.3e-3;
+    for (int call = 0; call < 700; ++call) {
+      const std::string became = rank.call(static_cast<std::size_t>(call % 2));
+      first[static_cast<std::size_t>(rank.place.rank)] += became == "compressed" ? 'c' : '-';
+    }
+    rank.place.reducer->record_choices();
+    if (rank.place.rank == 0) {
+      choices = rank.ledger.choices();
+    } else {
+      EXPECT_TRUE(rank.ledger.choices().empty());
+    }
+  });
+  ASSERT_EQ(choices.size(), 1U);
+  EXPECT_EQ(choices.begin()->first.first, 5U);
+  EXPECT_EQ(choices.begin()->first.size, 2U);
+  EXPECT_GT(std::count(first[0].begin(), first[0].end(), 'c'), 100);
+  Configuration following = automatic("[\"int8\"]");
+  following.script = choices;
+  following.number_in_job = 5;
+  const Configuration without = automatic("[\"int8\"]");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AutoRank rank(transport->rank() == 0 ? following : without, transport);
+    rank.clock().compressed = 3e-3;
+    std::string now;
+    for (int call = 0; call < 700; ++call) {
+      now += rank.call(static_cast<std::size_t>(call % 2)) == "compressed" ? 'c' : '-';
+    }
+    EXPECT_EQ(rank.place.link->port.met, 0) << "nothing is compared";
+    EXPECT_EQ(rank.place.link->port.begun, 0);
+    EXPECT_EQ(now, first[0]) << "call by call";
+    EXPECT_GT(rank.passed(Reason::recorded), 300U);
+  });
+}
+
 TEST(DeviceAuto, GroupsTakeTheSameWaysOnAllRanks) {
   const Configuration configuration = automatic("[\"int8\"]");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -236,7 +320,7 @@ TEST(DeviceAuto, ARankWithoutMemoryForTheCopyKeepsAllFromTrials) {
     AutoRank rank(configuration, transport);
     rank.clock().compressed = 0.3e-3;
     if (transport->rank() == 1) {
-      rank.place.link->host.arena().set_fixed(true);  // as if the device were full
+      rank.place.link->host.set_memory_left(0);
     }
     rank.run(600);
     EXPECT_EQ(rank.place.link->port.met, 0);

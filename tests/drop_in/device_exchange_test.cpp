@@ -69,6 +69,7 @@ struct Rank {
       ++call;
       if (exchange.begin_call()) {
         counted.push_back(call);
+        ++rounds;
       }
       exchange.end_call(&call);
     }
@@ -78,6 +79,7 @@ struct Rank {
   BoardPort port;
   DeviceExchange exchange{port, std::chrono::milliseconds(7)};
   int call = 0;
+  std::uint64_t rounds = 0;  // exchanges whose result has counted
 };
 
 constexpr auto kGate = DeviceExchange::kGate;
@@ -113,7 +115,7 @@ TEST(DeviceExchange, AResultCountsSixtyFourCallsLaterOnEveryRank) {
     EXPECT_EQ(rank->exchange.agreed(kRoles)[63], kNoValue) << "one rank has nothing to say";
     EXPECT_EQ(rank->exchange.agreed(kGate)[0], kNoValue);
     EXPECT_EQ(rank->exchange.agreed(kGate)[191], 9U);
-    EXPECT_EQ(rank->exchange.rounds(), 1U);
+    EXPECT_EQ(rank->rounds, 1U);
     EXPECT_EQ(rank->exchange.waits(), 0U);
     rank->port.run();
   }
@@ -156,8 +158,10 @@ TEST(DeviceExchange, AGroupOfManyCallsExchangesBehindItself) {
   const auto group = [&](int calls) {
     int counted = 0;
     for (int i = 0; i < calls; ++i) {
-      counted += rank.exchange.begin_call() ? 1 : 0;
-      EXPECT_EQ(rank.port.streams.size(), rank.exchange.rounds()) << "none is begun inside";
+      const bool counts = rank.exchange.begin_call();
+      counted += counts ? 1 : 0;
+      rank.rounds += counts ? 1 : 0;
+      EXPECT_EQ(rank.port.streams.size(), rank.rounds) << "none is begun inside";
     }
     rank.exchange.end_call(nullptr);
     return counted;

@@ -6,14 +6,17 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "drop_in/device_calls.hpp"
+#include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
 #include "tests/exchange/inputs.hpp"
+#include "tests/support/calls_for.hpp"
 #include "tests/support/host_device.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -53,6 +56,11 @@ class TransportPort final : public ExchangePort {
     }
   }
 
+  void open() override {
+    if (refuses) {
+      throw Error(ErrorCode::out_of_memory, "no memory for 1 KiB");
+    }
+  }
   void begin(std::span<const std::uint32_t> mine, void* /*stream*/) override {
     const auto world = static_cast<std::size_t>(transport_->world_size());
     all_.assign(world * mine.size(), 0);
@@ -87,6 +95,7 @@ class TransportPort final : public ExchangePort {
 
   int begun = 0;
   int met = 0;
+  bool refuses = false;
 
  private:
   std::shared_ptr<Transport> transport_;
@@ -113,6 +122,8 @@ class ScriptedClock final : public DeviceClock {
     return knows ? std::optional(times_[end - 1] - times_[begin - 1]) : std::nullopt;
   }
   void drop(Mark mark) noexcept override { live -= mark == 0 ? 0 : 1; }
+  /// The job itself takes so long.
+  void pass(double seconds) { now_ += seconds; }
 
   double compressed = 1e-3;  // seconds of a call, beside what it takes to copy its input
   double library = 1e-3;
@@ -179,6 +190,8 @@ class HostLink final : public DeviceLink {
   [[nodiscard]] OwnCommunicator* own_communicator() noexcept override { return has_own ? &own : nullptr; }
   [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port; }
   [[nodiscard]] DeviceClock& clock() noexcept override { return times; }
+  [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_; }
+  [[nodiscard]] memory::ArenaSource& loans() noexcept override { return loans_; }
 
   static constexpr std::size_t kSlab = 4096;
   test::HostDevice host;
@@ -188,6 +201,36 @@ class HostLink final : public DeviceLink {
   bool has_own = false;
   std::vector<void*> streams;
   bool blocks = false;  // the host waits for the other ranks before it goes on, as in a first message between two ranks
+
+ private:
+  // Frees what is left at its end, as the source of a real device does.
+  class Loans final : public memory::ArenaSource {
+   public:
+    explicit Loans(memory::ArenaSource& device) : device_(device) {}
+    ~Loans() override {
+      for (std::byte* piece : live_) {
+        device_.free(piece);
+      }
+    }
+    [[nodiscard]] std::byte* allocate(std::size_t bytes) override {
+      std::byte* piece = device_.allocate(bytes);
+      if (piece != nullptr) {
+        live_.insert(piece);
+      }
+      return piece;
+    }
+    void free(std::byte* piece) noexcept override {
+      live_.erase(piece);
+      device_.free(piece);
+    }
+    [[nodiscard]] std::string why() const override { return device_.why(); }
+
+   private:
+    memory::ArenaSource& device_;
+    std::set<std::byte*> live_;
+  };
+  Loans loans_{host.memory()};
+  memory::Arena lasting_{host.memory(), kSlab};
 };
 
 // One rank in one communicator.

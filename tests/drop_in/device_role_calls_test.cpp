@@ -47,13 +47,7 @@ struct RoleRank {
     what.count = values.size();
     return reduce(what, values.data(), values.data());
   }
-  std::uint64_t calls(Reason reason) const {
-    std::uint64_t sum = 0;
-    for (const auto& [what, totals] : ledger.classes()) {
-      sum += what.reason == reason ? totals.calls : 0;
-    }
-    return sum;
-  }
+  [[nodiscard]] std::uint64_t calls(Reason reason) const { return test::calls_for(ledger, reason); }
 
   int rank;
   Ledger ledger;
@@ -366,6 +360,22 @@ TEST(DeviceRoleCalls, ACapturedCallIsAsTheEagerOnesBefore) {
       EXPECT_NEAR(values[7], std::exp2(replay), 0.1 * replay);
       EXPECT_EQ(rank.reduce(other), "c") << "eager calls go on";
     }
+  });
+}
+
+// Mutation tried: the kind of call alone decides.
+TEST(DeviceRoleCalls, ACapturedCallNeedsMemoryThatWasAskedFor) {
+  run_roles(2, "[defaults]\nroles = \"all\"\n", [](RoleRank& rank) {
+    std::vector<float> values(kRoleCount, 1.0F);
+    const float factor = 0.5F;
+    EXPECT_EQ(rank.reduce(values), "c");
+    rank.place.link->host.begin_capture();
+    EXPECT_EQ(rank.reduce(values, {.device_factor = &factor, .captured = true}), "-") << "its factor would be copied";
+    static_cast<void>(rank.place.link->host.end_capture());
+    EXPECT_EQ(rank.reduce(values, {.device_factor = &factor}), "c");
+    rank.place.link->host.begin_capture();
+    EXPECT_EQ(rank.reduce(values, {.device_factor = &factor, .captured = true}), "c");
+    static_cast<void>(rank.place.link->host.end_capture());
   });
 }
 

@@ -166,6 +166,44 @@ TEST(Arena, WhatLastsIsNotWhereAGraphMayWrite) {
   EXPECT_EQ(arena.slabs().size(), 2U);
 }
 
+TEST(Arena, WhatCannotBeReservedWholeIsGivenBack) {
+  FakeSource source(3 * kSlab);
+  Arena arena(source, kSlab);
+  std::byte* held = arena.acquire(1024);
+  EXPECT_THAT(message_of([&] { arena.add_slabs({kSlab, kSlab, kSlab}); }), HasSubstr("4096 bytes"));
+  EXPECT_EQ(source.live.size(), 1U);
+  EXPECT_EQ(arena.footprint().held_bytes, kSlab);
+  EXPECT_EQ(arena.acquire(1024), held + 1024);
+
+  FakeSource more;
+  Arena other(more, kSlab);
+  other.add_slabs({kSlab, kSlab, kSlab});
+  other.drop_slabs(1);
+  EXPECT_EQ(more.live.size(), 1U);
+  EXPECT_THAT(other.slabs(), ElementsAre(kSlab));
+}
+
+// Mutation tried: blocks of a loan may lie in slabs, too.
+TEST(Arena, ALoanIsUsedAloneAndLeavesNoTrace) {
+  FakeSource source;
+  Arena arena(source, kSlab);
+  arena.release(arena.acquire(2048));
+  std::byte* const lent = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 45);
+  arena.begin_loan(lent, 1024);
+  std::byte* first = arena.acquire(256);
+  EXPECT_EQ(first, lent);
+  EXPECT_EQ(arena.acquire(512), lent + 256);
+  EXPECT_THAT(message_of([&] { static_cast<void>(arena.acquire(512)); }), HasSubstr("memory on loan"));
+  arena.release(first);
+  EXPECT_EQ(arena.acquire(256), lent);
+  arena.release(lent);
+  arena.release(lent + 256);
+  arena.end_loan();
+  EXPECT_EQ(arena.footprint().bytes_in_use, 0U);
+  EXPECT_EQ(arena.slabs().size(), 1U);
+  EXPECT_NE(arena.acquire(256), lent);
+}
+
 TEST(Arena, ADryRunSaysWhatToReserve) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) {
     FakeSource source;

@@ -197,11 +197,15 @@ class FakeLink final : public drop_in::DeviceLink {
   [[nodiscard]] drop_in::OwnCommunicator* own_communicator() noexcept override { return &messages_.child(); }
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
+  [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_; }
+  [[nodiscard]] memory::ArenaSource& loans() noexcept override { return heap_; }
 
  private:
   CallerMessages& messages_;  // the device's
   FakePort port_;
   EventClock clock_;
+  Heap heap_;
+  memory::Arena lasting_{heap_, 4096};
   FakeDevice device_;
   std::optional<int> latest_;
   bool replayed_ = false;

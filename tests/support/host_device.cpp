@@ -25,18 +25,22 @@ HostDevice::HostDevice(std::shared_ptr<Transport> transport, std::size_t limit, 
 HostDevice::~HostDevice() = default;
 
 std::byte* HostDevice::Source::allocate(std::size_t bytes) {
-  if (bytes > left_) {
+  if (bytes > left) {
     return nullptr;
   }
-  left_ -= bytes;
+  left -= bytes;
   ++device_.allocations;
   auto* slab =
       static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{memory::Arena::kAlignment}, std::nothrow));
   std::memset(slab, 0xA5, bytes);
+  taken_[slab] = bytes;
   return slab;
 }
 
 void HostDevice::Source::free(std::byte* slab) noexcept {
+  const auto taken = taken_.find(slab);
+  left += taken->second;
+  taken_.erase(taken);
   ::operator delete[](slab, std::align_val_t{memory::Arena::kAlignment});
 }
 

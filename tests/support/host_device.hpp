@@ -63,6 +63,10 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   bool damage_next_frame = false;               // damages the next received frame
   bool lets_pass = false;                       // waits for aborted messages return, as over a transport
   std::uint64_t drop_join = ~std::uint64_t{0};  // number of the follow_caller() or lead_caller() call that does nothing
+  /// The device's memory, of which it is full where less than asked for is left.
+  [[nodiscard]] memory::ArenaSource& memory() noexcept { return source_; }
+  [[nodiscard]] std::size_t memory_left() const noexcept { return source_.left; }
+  void set_memory_left(std::size_t bytes) noexcept { source_.left = bytes; }
   /// Returns the number of operations that are enqueued and have not run.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
 
@@ -96,14 +100,16 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
  private:
   class Source final : public memory::ArenaSource {
    public:
-    Source(HostDevice& device, std::size_t limit) : device_(device), left_(limit) {}
+    Source(HostDevice& device, std::size_t limit) : left(limit), device_(device) {}
     [[nodiscard]] std::byte* allocate(std::size_t bytes) override;
     void free(std::byte* slab) noexcept override;
     [[nodiscard]] std::string why() const override { return "the host device is full"; }
 
+    std::size_t left;  // bytes
+
    private:
     HostDevice& device_;
-    std::size_t left_;
+    std::map<const std::byte*, std::size_t> taken_;  // bytes of slabs
   };
   struct Message {
     bool sends;

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/calls_for.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/torch_c10d/thread_store.hpp"
 
@@ -91,13 +92,7 @@ std::string reduce(
   return error;
 }
 
-std::uint64_t calls_of(choice::Reason reason) {
-  std::uint64_t calls = 0;
-  for (const auto& [what, totals] : ledger().classes()) {
-    calls += what.reason == reason ? totals.calls : 0;
-  }
-  return calls;
-}
+std::uint64_t calls_of(choice::Reason reason) { return test::calls_for(ledger(), reason); }
 
 int threads_here() {
   std::ifstream status("/proc/self/status");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/awake_time.hpp"
+#include "base/end_wait.hpp"
 #include "base/units.hpp"
 #include "kernels/device/operations.hpp"
 #include "kernels/device/status.hpp"
@@ -20,7 +21,6 @@ using memory::cuda_check;
 
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 constexpr std::size_t kNodeScratchBytes = std::size_t{8} << 20;
-constexpr std::chrono::seconds kEndTimeout{30};
 
 }  // namespace
 
@@ -77,7 +77,8 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
 CudaDevice::~CudaDevice() {
   try {
     const OnCudaDevice current(device_);
-    wait(mark(), kEndTimeout);
+    const EndWait ending;
+    wait(mark(), std::chrono::duration_cast<std::chrono::milliseconds>(end_budget().left()));
   } catch (const std::exception& error) {
     abort(Error(ErrorCode::aborted, error.what()));
     cudaStreamSynchronize(stream(StreamBackend::Queue::communication));

@@ -1,0 +1,133 @@
+// Which calls have memory for their messages on every rank, and how much their trials take.
+#include <algorithm>
+
+#include "drop_in/device_reducer.hpp"
+#include "policy/stage.hpp"
+
+namespace gradwire::drop_in {
+
+FrameMemory::Kind DeviceReducer::kind_of(const Router::Route& route, const DeviceReduce& reduce, Sites sites) {
+  const policy::Stage& stage = route.stage;
+  return {.call = {route.what.function, reduce.dtype, route.what.count},
+          .algorithm = route.algorithm,
+          .codecs = {stage.codec.values, stage.codec.k, stage.second_hop.values, stage.second_hop.k},
+          .keeps = sites.feedback,
+          .held = sites.held,
+          .device_factor = reduce.device_factor != nullptr};
+}
+
+// The residuals that the job's place holds, or will hold where it holds none yet. Nothing is touched in a dry run: the
+// step's address stands for any.
+DeviceReducer::Residuals DeviceReducer::expected_residuals(const Job& job) const {
+  if (!job.route.keeps) {
+    return {};
+  }
+  if (*job.route.keeps < residuals_.size() && residuals_[*job.route.keeps].held) {
+    return residuals_[*job.route.keeps];
+  }
+  auto* const any = reinterpret_cast<float*>(step_);
+  const exchange::ResidualUse use = resolve(job, {.feedback = true}).resolved.call.residuals;
+  return {.local = {any, use.local.first, use.local.count}, .owner = {any, use.owned.first, use.owned.count}};
+}
+
+// Enqueues the uses together, as enqueue() does with jobs.
+void DeviceReducer::play(exchange::StreamBackend& backend, std::span<const Use> uses) {
+  exchange::StreamExecutor executor(backend);
+  std::vector<std::byte*> factors;
+  for (const Use& use : uses) {
+    const double* factor = nullptr;
+    if (use.job.reduce.device_factor != nullptr) {
+      factors.push_back(backend.acquire(sizeof(double)));
+      factor = reinterpret_cast<const double*>(factors.back());
+    }
+    start(executor, use.job, 0, resolve(use.job, use.sites), use.residuals, factor);
+  }
+  executor.finish();
+  for (std::byte* factor : factors) {
+    backend.release(factor);
+  }
+}
+
+// A place begins without residuals, later calls add those that it holds, and it may have lost them when a call that was
+// routed is made. Where codec = "auto" chooses, an exact call adds them at last.
+bool DeviceReducer::all_have_frames(const Router::Route& route, const DeviceReduce& reduce) {
+  const FrameMemory::Run run{kind_of(route, reduce, {.feedback = route.keeps.has_value(), .held = route.folds})};
+  if (const auto agreed = frames_.known(run)) {
+    return *agreed;
+  }
+  const Job job{route, reduce};
+  std::vector<Use> uses{{.job = job}};
+  if (job.route.keeps) {
+    const Residuals residuals = expected_residuals(job);
+    uses.push_back({job, {.feedback = !job.route.folds, .held = true}, residuals});
+    uses.push_back({job, {.feedback = !job.route.folds}, residuals});
+    if (trials_) {
+      Job exact = job;
+      exact.route.stage = policy::exact_stage(job.route.stage);
+      uses.push_back({exact, {.held = true}, residuals});
+    }
+  }
+  if (trials_) {
+    trials_->give_back(configuration_.longest_wait());
+  }
+  return frames_.ask(
+      run,
+      [&](exchange::StreamBackend& backend) {
+        for (const Use& use : uses) {
+          play(backend, {&use, 1});
+        }
+      },
+      [this](std::uint64_t value) { return all_say(value); });
+}
+
+// Calls of a group share messages, so that they need more memory than each of them. Where some rank lacks it, they are
+// made one by one. While a graph is captured nobody can be asked.
+bool DeviceReducer::all_have_frames(std::span<const Job> jobs) {
+  if (jobs.size() < 2) {
+    return true;  // as its route was decided
+  }
+  FrameMemory::Run run;
+  for (const Job& job : jobs) {
+    run.push_back(kind_of(job.route, job.reduce, sites_of(job)));
+  }
+  const auto agreed = frames_.known(run);
+  if (agreed || std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.reduce.captured; })) {
+    return agreed.value_or(false);
+  }
+  std::vector<Use> uses;
+  for (const Job& job : jobs) {
+    const Sites sites = sites_of(job);
+    uses.push_back({job, sites, sites.feedback || sites.held ? expected_residuals(job) : Residuals{}});
+  }
+  return frames_.ask(
+      run, [&](exchange::StreamBackend& backend) { play(backend, uses); },
+      [this](std::uint64_t value) { return all_say(value); });
+}
+
+// A rival keeps no residuals in a trial.
+std::uint64_t DeviceReducer::bytes_of_trial(const choice::DeviceGate::Asked& asked) {
+  const bool scatters = asked.what.function == Function::nccl_reduce_scatter;
+  std::uint64_t most = 0;
+  for (const std::uint64_t bytes : asked.sizes) {
+    Job rival{.route = router_->rival_of(asked.what, asked.rival), .reduce = {.dtype = asked.what.dtype}};
+    rival.route.what.count = bytes / element_bytes(asked.what.dtype);
+    rival.reduce.count = rival.route.what.count / (scatters ? static_cast<std::uint64_t>(world_) : 1);
+    rival.reduce.send = rival.reduce.receive = step_;
+    for (const void* factor : {static_cast<const void*>(nullptr), static_cast<const void*>(step_)}) {
+      rival.reduce.device_factor = factor;
+      const Use use{.job = rival};
+      most = std::max(most, frames_.bytes_of([&](exchange::StreamBackend& backend) { play(backend, {&use, 1}); }));
+    }
+  }
+  return most;
+}
+
+void DeviceReducer::tell_of_memory(const Router::Route& route) {
+  if (rank_ == 0 && !std::exchange(told_of_memory_, true)) {
+    lines_.push_back("some rank has no device memory for the messages of " + std::string(name_of(route.what.function)) +
+                     " of " + std::to_string(route.what.count) + " elements on a communicator of " +
+                     std::to_string(world_) + " ranks: such calls pass; leave more memory, or use smaller buckets");
+  }
+}
+
+}  // namespace gradwire::drop_in
