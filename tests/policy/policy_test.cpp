@@ -118,6 +118,7 @@ TEST(Policy, ExactAndDenseLeaveSmallTensorsExactToo) {
     EXPECT_EQ(policy.defaults.codec, codec("exact")) << defaults;
     EXPECT_EQ(policy.small->codec, codec("exact")) << defaults;
   }
+  EXPECT_EQ(Policy::parse("[defaults]\ncodec = \"exact+zstd\"").small->codec, codec("exact")) << "nothing to pack";
   EXPECT_EQ(Policy::parse("[defaults]\ncodec = \"exact\"\nsmall = { codec = \"bf16\" }").small->codec, codec("bf16"));
   EXPECT_FALSE(Policy::parse("[defaults]\nsmall = \"off\"").small);
   EXPECT_EQ(Policy::parse("[[rule]]\nalgorithm = \"dense\"").rules[0].policy.codec, codec("exact"));
@@ -263,7 +264,7 @@ TEST(Policy, BadValues) {
             "ranks_per_node is 0; write how many ranks in a row share a node, from 1 on"},
            {"[tier]\nranks_per_node = \"8\"", "2:18", "ranks_per_node must be an integer such as 8, not a string"},
            {"[tier]\nintra = \"bf16\"", "2:9", "intra must be a table; write [tier.intra] on a line of its own"},
-           {"[tier.intra]\ncodec = \"int9\"", "2:9", "codec \"int9\": write one of exact, bf16"},
+           {"[tier.intra]\ncodec = \"int9\"", "2:9", "codec \"int9\": write one of exact, exact+zstd, bf16"},
            {"[tier.inter]\ncodec = \"int8\"", "1:7",
             "unknown key \"inter\" in [tier]; known here: ranks_per_node, intra"},
            {"[tier.intra]\nranks_per_node = 2", "2:1", "unknown key \"ranks_per_node\" in [tier.intra]"},

@@ -70,6 +70,7 @@ void Core::make_plan() {
                           .checksum = runner->info().checksum,
                           .nodes = runner->info().nodes,
                           .knows_tiers = runner->info().knows_tiers,
+                          .packs_frames = runner->info().packs_frames,
                           .node_sums = runner->info().node_sums});
   parts.for_each([this](const Part& part) { part.add_to(*plan); });
   const bool speaks = runner->info().rank == 0;  // all ranks have the same plan; if not, the first step reports that
