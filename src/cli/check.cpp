@@ -103,7 +103,7 @@ void print_elastic(const Policy::Elastic& elastic, std::ostream& out) {
   }
   if (elastic.replicate > 0) {
     out << "; residuals are copied every " << elastic.replicate << " steps, "
-        << (elastic.replicate_exact ? "exactly" : "as bf16 (lossy)");
+        << (elastic.replicate_exact ? "exactly" : "as bf16 (lossy)") << (elastic.replicate_packed ? ", packed" : "");
   }
   if (elastic.expel_slower_than > 0) {
     out << "; a rank that makes steps " << format_number(elastic.expel_slower_than) << " times as long must leave";

@@ -291,6 +291,9 @@ TEST(Policy, Elastic) {
   EXPECT_EQ(Policy::parse("[elastic]\nexpel_slower_than = 3\n").elastic->expel_slower_than, 3);
   EXPECT_TRUE(Policy::parse("[elastic]\ntrust_resets = true\n").elastic->trust_resets);
   EXPECT_FALSE(policy.elastic->trust_resets);
+  EXPECT_FALSE(policy.elastic->replicate_packed);
+  const Policy::Elastic packed = *Policy::parse("[elastic]\nreplicate_as = \"bf16+zstd\"\n").elastic;
+  EXPECT_TRUE(packed.replicate_packed && !packed.replicate_exact);
   EXPECT_EQ(Policy::parse("[elastic]\nreplicate = \"1 step\"\n").elastic->replicate, 1U);
   EXPECT_FALSE(Policy().elastic);
   for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
@@ -305,7 +308,9 @@ TEST(Policy, Elastic) {
            {"replicate = \"10\"", "policy:2:13: replicate = \"10\" is no number of steps; write \"10 steps\""},
            {"replicate = \"0 steps\"", "is no number of steps"},
            {"replicate = \"-1 steps\"", "is no number of steps"},
-           {"replicate_as = \"int8\"", "unknown replicate_as \"int8\"; write \"bf16\" or \"exact\""},
+           {"replicate_as = \"int8\"",
+            "unknown replicate_as \"int8\"; write \"bf16\" or \"exact\", with or without \"+zstd\""},
+           {"replicate_as = \"int8+zstd\"", "unknown replicate_as \"int8+zstd\""},
            {"suspekt = \"5s\"", "suspekt"}}) {
     try {
       static_cast<void>(Policy::parse("[elastic]\n" + text + "\n"));
