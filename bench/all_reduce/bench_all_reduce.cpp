@@ -67,7 +67,7 @@ void print_head(const Options& options, int ranks, const LinkText& link) {
       "algbw = bytes / p50; busbw = algbw x 2(P-1)/P = algbw x %s, what a ring sends; sent: most of any rank, per "
       "call;\n"
       "cpu: all ranks together, per call; memory: beyond the tensors, worst rank;\n"
-      "all codecs but exact are lossy%s\n\n",
+      "all codecs but exact and exact+zstd are lossy%s\n\n",
       fixed(ring_bytes(ranks, 1), 3).c_str(),
       std::isnan(link.rate) ? "" : ";\nscore = time of a perfect uncompressed ring on this link / p50");
 }

@@ -91,7 +91,7 @@ struct CallOptions {
   /// k times the world size, or int4 where that takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
   /// Codec inside a node in a hierarchical all-reduce; `codec` is the one between nodes. Default: bf16; exact with
-  /// exact.
+  /// codecs that lose nothing.
   std::optional<CodecSpec> intra_codec = std::nullopt;
   /// Error feedback: the buffer where calls keep what they drop, and whose content they add. Null on every rank or on
   /// none. Not owned.

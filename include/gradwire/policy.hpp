@@ -186,11 +186,12 @@ class Policy {
   struct Elastic {
     std::chrono::milliseconds suspect{5000};  // time without a sign of life after which a rank is left out
     std::uint32_t min_ranks = 1;              // the job ends with fewer ranks
-    std::uint32_t replicate = 0;   // steps between two copies of a rank's residuals to another rank; 0: no copies
-    bool replicate_exact = false;  // copies are fp32; otherwise rounded to bf16
-    std::uint32_t spares = 0;      // number of last processes that wait, and take the places of ranks that end
-    double expel_slower_than = 0;  // a rank that makes steps take so many times as long must leave; 0: none must
-    bool trust_resets = false;     // a connection that ends or is reset counts as the end of its process
+    std::uint32_t replicate = 0;    // steps between two copies of a rank's residuals to another rank; 0: no copies
+    bool replicate_exact = false;   // copies are fp32; otherwise rounded to bf16
+    std::uint32_t spares = 0;       // number of last processes that wait, and take the places of ranks that end
+    double expel_slower_than = 0;   // a rank that makes steps take so many times as long must leave; 0: none must
+    bool trust_resets = false;      // a connection that ends or is reset counts as the end of its process
+    bool replicate_packed = false;  // copies of residuals are packed by libzstd, without a change to their values
     friend bool operator==(const Elastic&, const Elastic&) = default;
   };
 

@@ -29,10 +29,12 @@ struct Operation {
 
   Kind kind = Kind::send;
   State state = State::idle;
+  bool at_most = false;  // of a receive: posted by post_receive_at_most()
   int peer = -1;
   Tag tag = 0;
-  std::byte* data = nullptr;        // a send only reads it
-  std::uint64_t bytes = 0;          // a receive completes only with exactly this number
+  std::byte* data = nullptr;  // a send only reads it
+  // A receive completes only with exactly this number. A receive of at most so many sets it to the message's.
+  std::uint64_t bytes = 0;
   std::uint64_t bytes_counted = 0;  // what the transport counted as sent for this operation
   void* handle = nullptr;           // the transport's own state
 
@@ -57,6 +59,7 @@ struct TransportCapabilities {
   bool checksum_by_default = true;  // whether frames carry a CRC here unless the user says otherwise
   bool any_thread = true;           // false: post and progress only on the thread that made the transport
   bool device_memory = false;       // messages may lie in a GPU's memory (CUDA-aware MPI)
+  bool receives_at_most = false;    // whether post_receive_at_most() works
   int most_lanes = 1024;            // chunks of collectives that may be under way at once, each with tags of its own
   std::string emulation;            // the emulated link, such as "emulated 1Gbit/s, latency 50us", or empty
 };
@@ -94,6 +97,11 @@ class Transport {
   /// Starts to receive exactly `data.size()` bytes from `peer`. A message of another size is Error(mismatch), thrown by
   /// progress() with the peer, the tag and both sizes.
   virtual void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) = 0;
+  /// Starts to receive a message of at most `data.size()` bytes from `peer` into host memory. Once it is done,
+  /// operation.bytes is the size of the message, and the bytes of `data` behind that are as they were or undefined. A
+  /// longer message is an error as for post_receive(). It takes messages of any send, and the sender does not know.
+  /// Error(unsupported) unless capabilities() says receives_at_most.
+  virtual void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data);
   /// Starts an in-place native sum over all ranks; every rank starts them in the same order. Error(unsupported) where
   /// capabilities() has no such dtype.
   virtual void post_all_reduce(Operation& operation, View data) = 0;

@@ -17,6 +17,7 @@ TrialFrame::TrialFrame(const CodecSpec& spec, ConstView values, std::uint32_t fi
       codec_(spec, values.dtype),
       values_(values.dtype, codec_.working()),
       frame_(codec_.frame_bytes(values.count)),
+      room_(codec_.room_bytes(values.count)),
       scratch_(kPieceTile * sizeof(double)) {
   values_.append(values.data, nullptr, values.count);
   info_.count = static_cast<std::uint32_t>(values.count);
@@ -42,10 +43,11 @@ void TrialFrame::encode(float* residual) {
     }
   });
   writer.finish();
+  bytes_ = writer.bytes();
 }
 
 void TrialFrame::decode_and_add(float* sum) {
-  codec::FrameReader reader(codec_, info_, false, frame_, 0);
+  codec::FrameReader reader(codec_, info_, false, std::span(frame_).first(bytes_), 0, room_);
   for_each_tile([&](std::uint32_t first, std::uint32_t count) {
     if (codec_.lossy() || codec_.dtype() == DType::f32) {
       reader.add(sum + first, count);

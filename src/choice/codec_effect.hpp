@@ -32,7 +32,9 @@ class TrialFrame {
   void load(float* out) const;
 
   [[nodiscard]] bool lossy() const noexcept { return codec_.lossy(); }
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return frame_.size(); }
+  [[nodiscard]] bool packed() const noexcept { return codec_.packed(); }
+  /// Bytes of the latest encoding with its header.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
   template <typename PerTile>
@@ -43,7 +45,9 @@ class TrialFrame {
   codec::TensorList values_;
   codec::FrameInfo info_;
   std::vector<std::byte> frame_;
+  std::vector<std::byte> room_;     // where a packed frame is unpacked
   std::vector<std::byte> scratch_;  // a tile
+  std::uint64_t bytes_ = 0;
 };
 
 /// Sums of squares, which add up over pieces of a tensor and over tensors. NaN and Inf are left out, and what they

@@ -30,21 +30,24 @@ exchange::CodecCost measure_codec(const CodecSpec& spec, bool feedback, std::chr
   std::vector<float> values = gaussian(elements);
   std::vector<float> residual(elements, 0.0F);
   std::vector<std::byte> frame(codec.frame_bytes(elements));
+  std::vector<std::byte> room(codec.room_bytes(elements));
   codec::FrameInfo info{.count = elements};
+  std::uint64_t bytes = 0;
   const double encode = quickest_seconds(budget / 2, [&] {
     codec::FrameWriter writer(codec, info, false, frame);
     for (std::uint32_t first = 0; first < elements; first += kTile) {
       writer.write(values.data() + first, feedback ? residual.data() + first : nullptr, kTile);
     }
     writer.finish();
+    bytes = writer.bytes();
   });
   const double decode = quickest_seconds(budget / 2, [&] {
-    codec::FrameReader reader(codec, info, false, frame, 0);
+    codec::FrameReader reader(codec, info, false, std::span(frame).first(bytes), 0, room);
     for (std::uint32_t first = 0; first < elements; first += kTile) {
       reader.add(values.data() + first, kTile);
     }
   });
-  return {.bytes = static_cast<double>(frame.size()) / elements,
+  return {.bytes = static_cast<double>(bytes) / elements,
           .encode_seconds = encode / elements,
           .decode_seconds = decode / elements};
 }

@@ -1,6 +1,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "codec/codec.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/algorithm_choice.hpp"
 #include "gradwire/policy.hpp"
@@ -20,12 +21,15 @@ std::vector<std::string> row(const std::string& rule, const std::string& line, c
                              const TensorPolicy& policy, const Policy& all, int ranks) {
   const std::vector<Stage> stages = policy::make_stages(policy, ranks, all.tiers.intra_codec);
   const CodecSpec& smallest = policy.is_auto() ? policy.allow.back() : stages.back().codec;
+  const bool packed = codec::Codec(smallest, DType::f32).packed();
   return {rule,
           line,
           matches,
           policy::to_string(stages, policy::make_levels(policy, ranks, all.tiers.intra_codec)),
           std::string(to_string(policy.algorithm)),
-          (policy.is_auto() ? "up to " : "") + format_number(kF32Bits / exchange::bits_per_element(smallest), 3)};
+          packed
+              ? "by content"
+              : (policy.is_auto() ? "up to " : "") + format_number(kF32Bits / exchange::bits_per_element(smallest), 3)};
 }
 
 // Notes about how jobs without a session use the policy.
@@ -99,7 +103,7 @@ void print_elastic(const Policy::Elastic& elastic, std::ostream& out) {
   }
   if (elastic.replicate > 0) {
     out << "; residuals are copied every " << elastic.replicate << " steps, "
-        << (elastic.replicate_exact ? "exactly" : "as bf16 (lossy)");
+        << (elastic.replicate_exact ? "exactly" : "as bf16 (lossy)") << (elastic.replicate_packed ? ", packed" : "");
   }
   if (elastic.expel_slower_than > 0) {
     out << "; a rank that makes steps " << format_number(elastic.expel_slower_than) << " times as long must leave";
@@ -137,7 +141,7 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   out << file << ": no mistakes; the first rule that matches decides (on " << ranks << " ranks):\n\n"
       << text::table(rows, "rrlllr")
       << "\ntravels as: codecs of the stages and of the second hop; smaller than f32: by the bits of an element\n"
-         "all codecs but exact are lossy; dense is exact\nbuckets of a session: "
+         "all codecs but exact and exact+zstd are lossy; dense is exact\nbuckets of a session: "
       << (policy.bucket_bytes == 0 ? "by the cost model" : format_bytes(policy.bucket_bytes))
       << "; chunks on the wire: " << format_bytes(policy.chunk_bytes.value_or(kDefaultChunkBytes))
       << (policy.chunk_bytes ? "" : ", over device memory as fits") << "; frames in flight: up to "

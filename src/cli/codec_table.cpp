@@ -16,6 +16,7 @@ namespace {
 constexpr std::uint64_t kTile = codec::kTileElements;
 constexpr std::uint64_t kMostTiles = 64;              // of a piece: 1 MiB of f32, which stays in a cache
 constexpr std::uint64_t kMostTilesOfAllSteps = 8192;  // pieces of all steps are in memory at once
+constexpr std::uint64_t kPackedFrame = 4 * kTile;     // about kDefaultChunkBytes of f32
 constexpr auto kSpeedBudget = std::chrono::milliseconds(8);
 
 // The same piece of a tensor in all its steps.
@@ -67,6 +68,21 @@ void measure_speed(CodecRow& row, const CodecSpec& codec, bool feedback, ConstVi
   row.decode_rate = bytes / choice::quickest_seconds(kSpeedBudget, [&] { frame.decode_and_add(sum.data()); });
 }
 
+// Bytes of the frames of a piece whose size depends on its values: the mean over its steps.
+double packed_bytes(const CodecSpec& codec, std::span<const void* const> steps, std::uint64_t count, DType dtype) {
+  double bytes = 0;
+  for (std::uint64_t first = 0; first < count; first += kPackedFrame) {
+    const std::uint64_t some = std::min(kPackedFrame, count - first);
+    for (const void* const step : steps) {
+      choice::TrialFrame frame(codec,
+                               {static_cast<const std::byte*>(step) + first * element_bytes(dtype), some, dtype});
+      frame.encode();
+      bytes += static_cast<double>(frame.bytes());
+    }
+  }
+  return bytes / static_cast<double>(steps.size());
+}
+
 void check_open_files(std::size_t steps) {
   if (steps > RecordTarget::kMostSteps) {
     throw Error(ErrorCode::invalid_argument, std::to_string(steps) + " recorded steps: at most " +
@@ -81,10 +97,6 @@ double tensor_bytes(const GradientSteps& tensor) {
   return static_cast<double>(tensor.count) * static_cast<double>(element_bytes(tensor.dtype));
 }
 
-double frame_bytes(const GradientSteps& tensor, const CodecSpec& codec) {
-  return static_cast<double>(codec::Codec(codec, tensor.dtype).frame_bytes(tensor.count));
-}
-
 std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const CodecChoice> choices,
                                      std::size_t steps) {
   const std::size_t stored = std::min(steps, gradients.recorded_steps);
@@ -96,7 +108,10 @@ std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const
       tensors.begin());
   std::vector<CodecRow> rows;
   for (const CodecChoice& choice : choices) {
-    rows.push_back({.name = choice.name, .effect = {}, .tensors = std::vector<choice::CodecEffect>(tensors.size())});
+    rows.push_back({.name = choice.name,
+                    .effect = {},
+                    .tensors = std::vector<choice::CodecEffect>(tensors.size()),
+                    .tensor_frame_bytes = std::vector<double>(tensors.size())});
   }
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const GradientSteps& tensor = tensors[t];
@@ -109,6 +124,9 @@ std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const
         rows[i].tensors[t].add(choice::measure_effect(codec, tensor.dtype, static_cast<std::uint32_t>(count),
                                                       piece.steps(), static_cast<std::uint32_t>(first / kTile),
                                                       feedback.empty() || feedback[t]));
+        if (codec::Codec(codec, tensor.dtype).packed()) {
+          rows[i].tensor_frame_bytes[t] += packed_bytes(codec, piece.steps(), count, tensor.dtype);
+        }
         if (t == largest && first == 0) {
           const bool keeps = feedback.empty() ? policy::wants_feedback(codec) : feedback[t];
           measure_speed(rows[i], codec, keeps, {piece.steps().front(), count, tensor.dtype});
@@ -116,9 +134,13 @@ std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const
       }
     }
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      rows[i].lossy = rows[i].lossy || codec::Codec(choices[i].codecs[t], tensor.dtype).lossy();
+      const codec::Codec codec(choices[i].codecs[t], tensor.dtype);
+      if (!codec.packed()) {  // one frame with all of it
+        rows[i].tensor_frame_bytes[t] = static_cast<double>(codec.frame_bytes(tensor.count));
+      }
+      rows[i].lossy = rows[i].lossy || codec.lossy();
       rows[i].bytes += tensor_bytes(tensor);
-      rows[i].frame_bytes += frame_bytes(tensor, choices[i].codecs[t]);
+      rows[i].frame_bytes += rows[i].tensor_frame_bytes[t];
       rows[i].effect.add(rows[i].tensors[t]);
     }
   }

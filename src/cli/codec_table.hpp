@@ -28,6 +28,7 @@ struct CodecRow {
   double encode_rate = 0;  // bytes of gradients a second, one thread
   double decode_rate = 0;
   std::vector<choice::CodecEffect> tensors;  // by tensor
+  std::vector<double> tensor_frame_bytes;    // likewise
   [[nodiscard]] double ratio() const noexcept { return bytes / frame_bytes; }
 };
 
@@ -37,8 +38,6 @@ struct CodecRow {
 [[nodiscard]] std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const CodecChoice> choices,
                                                    std::size_t steps);
 
-/// Bytes of the tensor, and of one frame with all of it.
 [[nodiscard]] double tensor_bytes(const GradientSteps& tensor);
-[[nodiscard]] double frame_bytes(const GradientSteps& tensor, const CodecSpec& codec);
 
 }  // namespace gradwire::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/units.hpp"
+#include "codec/codec.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -53,7 +54,7 @@ std::string loss_text(std::optional<double> percent) {
 }
 
 std::string worst_loss_text(const CodecSpec& codec) {
-  if (codec == CodecSpec::exact()) {
+  if (!codec::Codec(codec, DType::f32).lossy()) {
     return "0%";
   }
   const MeasuredLoss* loss = find_measured_loss(codec);

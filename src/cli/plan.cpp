@@ -13,6 +13,7 @@
 #include "cli/gpu_plan.hpp"
 #include "cli/measured_loss.hpp"
 #include "cli/recorded_model.hpp"
+#include "codec/codec.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
 #include "gradwire/error.hpp"
@@ -37,6 +38,8 @@ struct Scale {
   std::vector<CodecForecast> forecasts;
   std::size_t advised = 0;
 };
+
+bool is_lossy(const CodecSpec& codec) { return codec::Codec(codec, DType::f32).lossy(); }
 
 std::string milliseconds(double seconds) {
   return seconds < 10 ? format_number(seconds * 1e3, 4) + " ms" : format_number(seconds, 4) + " s";
@@ -109,7 +112,7 @@ void print_assumptions(const PlanCommandOptions& options, const RecordedModel& r
   std::vector<std::vector<std::string>> rows{{"codec", "values", "bytes an element", "encode", "decode and add"}};
   const auto rate = [](double seconds) { return format_number(sizeof(float) / seconds / 1e9, 3) + " GB/s"; };
   for (const Candidate& candidate : candidates) {
-    rows.push_back({candidate.codec.to_string(), candidate.codec == CodecSpec::exact() ? "exact" : "lossy",
+    rows.push_back({candidate.codec.to_string(), is_lossy(candidate.codec) ? "lossy" : "exact",
                     format_number(candidate.cost.bytes, 4), rate(candidate.cost.encode_seconds),
                     rate(candidate.cost.decode_seconds)});
   }
@@ -126,7 +129,7 @@ void print_losses(const std::vector<Candidate>& candidates, std::ostream& out) {
     out << "  " << run.name << ": " << run.what << " (" << run.document << ")\n";
   }
   for (const Candidate& candidate : candidates) {
-    if (candidate.offered && candidate.codec != CodecSpec::exact()) {
+    if (candidate.offered && is_lossy(candidate.codec)) {
       const MeasuredLoss* loss = find_measured_loss(candidate.codec);
       rows.push_back({candidate.codec.to_string()});
       for (std::size_t run = 0; run < kLossRuns.size(); ++run) {
@@ -179,7 +182,7 @@ std::string warmup_of(const CodecSpec& codec) {
 }
 
 void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
-  if (codec != CodecSpec::exact()) {
+  if (is_lossy(codec)) {
     const std::string_view after = loss_after_warmup(codec);
     out << "# measured: a final loss of ";
     if (after.empty()) {

@@ -125,7 +125,8 @@ void print_rows(const std::vector<CodecRow>& rows, const std::vector<CodecChoice
                      speed_text(row.encode_rate), speed_text(row.decode_rate)});
   }
   out << text::table(cells, "llrrrrr")
-      << "ratio: bytes of the gradients / bytes of their frames, headers included\n"
+      << "ratio: bytes of the gradients / bytes of their frames, headers included; of exact+zstd, which depends on the "
+         "values, measured\n"
          "errors: relative, by the L2 norm, of this rank's gradients; with feedback each step adds what the step "
          "before\n"
          "left out, and the mean of the steps is compared; without, independent errors fall by sqrt("
@@ -159,7 +160,7 @@ ordered_json to_json(const Gradients& gradients, const std::vector<CodecChoice>&
                          {"count", tensor.count},
                          {"codec", choices[i].codecs[t].to_string()},
                          {"feedback", choices[i].feedback.empty() || choices[i].feedback[t]},
-                         {"ratio", tensor_bytes(tensor) / frame_bytes(tensor, choices[i].codecs[t])},
+                         {"ratio", tensor_bytes(tensor) / row.tensor_frame_bytes[t]},
                          {"error", row.tensors[t].relative_error()},
                          {"error_with_feedback", row.tensors[t].relative_mean_error()},
                          {"nonfinite", row.tensors[t].nonfinite}});

@@ -5,7 +5,9 @@
 
 #include "codec/float_environment.hpp"
 #include "codec/registry.hpp"
+#include "codec/zstd.hpp"
 #include "gradwire/error.hpp"
+#include "kernels/working_memory.hpp"
 #include "wire/frame.hpp"
 
 namespace gradwire::codec {
@@ -26,7 +28,8 @@ void check_tile(std::uint32_t count, std::uint32_t total, std::uint32_t done) {
 
 }  // namespace
 
-Codec::Codec(CodecSpec spec, DType tensor) : spec_(spec), dtype_(tensor), entry_(find_codec(spec.values)) {
+Codec::Codec(CodecSpec spec, DType tensor)
+    : spec_(spec), dtype_(tensor), entry_(find_codec(spec.values)), packed_(entry_ == &kPacked) {
   if (entry_ == nullptr) {
     throw Error(ErrorCode::unsupported,
                 "codec id " + std::to_string(spec.values) + " is not in this build, which has " + codec_names());
@@ -39,7 +42,14 @@ Codec::Codec(CodecSpec spec, DType tensor) : spec_(spec), dtype_(tensor), entry_
     throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\" does not support dtype " +
                                             std::to_string(static_cast<int>(tensor)) + "; use f32, f16, bf16 or f64");
   }
-  coder_ = &active_instruction_set().coder(*entry_, tensor, spec.k);
+  if (packed_) {
+    if (spec.k != 0) {
+      throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\": behind topk write exact, whose " +
+                                              "selected values do not shrink enough to be packed");
+    }
+    require_zstd();
+  }
+  coder_ = &active_instruction_set().coder(packed_ ? codecs().front() : *entry_, tensor, spec.k);
 }
 
 bool Codec::lossy() const noexcept { return entry_->lossy || spec_.k != 0; }
@@ -67,6 +77,8 @@ namespace {
 kernels::Tile tile_at(const FrameInfo& info, std::uint32_t done, CodecSpec spec) {
   return {.bucket = info.bucket, .step = info.step, .index = info.first_tile + done, .k = spec.k};
 }
+
+Elements elements_of(const Codec& codec, std::uint32_t count) { return {count, element_bytes(codec.dtype())}; }
 
 wire::FrameHeader header_for(const Codec& codec, const FrameInfo& info) {
   wire::FrameHeader header;
@@ -125,7 +137,17 @@ bool FrameWriter::finish() {
   }
   wire::FrameHeader header = header_for(codec_, info_);
   header.flags = static_cast<std::uint8_t>((checksum_ ? wire::kFlagCrc : 0) | (nonfinite_ ? wire::kFlagNonfinite : 0));
-  wire::write_header(header, frame_);
+  constexpr std::size_t kBegin = wire::header_bytes(wire::kFlagLength);
+  if (codec_.packed() && offset_ > kBegin) {
+    // A packed frame is smaller by at least a byte.
+    header.length = pack(frame_.data() + wire::kHeaderBytes, elements_of(codec_, info_.count),
+                         frame_.subspan(kBegin, offset_ - kBegin - 1));
+    if (header.length > 0) {
+      header.flags |= wire::kFlagLength;
+      offset_ = kBegin + header.length;
+    }
+  }
+  wire::write_header(header, frame_.first(offset_));
   return nonfinite_;
 }
 
@@ -177,7 +199,7 @@ void check_terms(std::span<const std::byte> frame, std::uint8_t expected, int pe
 }
 
 FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame,
-                         int peer)
+                         int peer, std::span<std::byte> room)
     : codec_(codec), coder_(codec.coder_), frame_(frame), info_(expected), peer_(peer) {
   const wire::FrameHeader header = parse_from(frame, peer);
   const CodecSpec spec{header.codec, header.k};
@@ -198,17 +220,48 @@ FrameReader::FrameReader(const Codec& codec, const FrameInfo& expected, bool che
   if (header.version == 1 && header.k != 0) {
     coder_ = &version1_selected_coder(*codec.entry_, codec.dtype());
   }
+  nonfinite_ = (header.flags & wire::kFlagNonfinite) != 0;
   offset_ = wire::header_bytes(header.flags);
+  packed_ = codec.packed() && (header.flags & wire::kFlagLength) != 0;
+  if (packed_) {
+    unpack_payload(room);
+    return;
+  }
   if (const std::uint64_t bytes = offset_ + payload_of(*coder_, header.k, header.count); frame.size() != bytes) {
     throw Error(ErrorCode::corrupt, "frame from rank " + std::to_string(peer) + ": has " +
                                         std::to_string(frame.size()) + " bytes, " + std::to_string(header.count) +
                                         " elements need " + std::to_string(bytes));
   }
-  nonfinite_ = (header.flags & wire::kFlagNonfinite) != 0;
+}
+
+void FrameReader::unpack_payload(std::span<std::byte> room) {
+  const std::string source = "frame from rank " + std::to_string(peer_);
+  if (frame_.size() >= codec_.frame_bytes(info_.count)) {
+    throw Error(ErrorCode::corrupt, source + ": is packed and has " + std::to_string(frame_.size()) + " bytes, " +
+                                        std::to_string(info_.count) + " elements that are not have " +
+                                        std::to_string(codec_.frame_bytes(info_.count)));
+  }
+  const std::uint64_t needed = codec_.room_bytes(info_.count);
+  if (room.size() < needed) {
+    own_room_ = std::make_unique_for_overwrite<std::byte[]>(needed);
+    room = {own_room_.get(), needed};
+  }
+  planes_ = unpack(frame_.subspan(offset_), elements_of(codec_, info_.count), room, source);
+}
+
+// Puts the next tile together.
+void FrameReader::merge_tile(std::uint32_t count, std::byte* to) {
+  merge(planes_, tile_ * static_cast<std::uint32_t>(kTileElements), elements_of(codec_, count), to);
+  tile_ += count == 0 ? 0 : 1;
 }
 
 const std::uint8_t* FrameReader::next_tile(std::uint32_t count) {
   check_tile(count, info_.count, tile_);
+  if (packed_) {
+    auto* to = static_cast<std::byte*>(kernels::working_memory());  // exact itself needs none
+    merge_tile(count, to);
+    return reinterpret_cast<const std::uint8_t*>(to);
+  }
   const auto* tile = reinterpret_cast<const std::uint8_t*>(frame_.data() + offset_);
   offset_ += count == 0 ? 0 : coder_->tile_bytes(codec_.spec().k, count);
   tile_ += count == 0 ? 0 : 1;
@@ -236,6 +289,11 @@ void FrameReader::add(void* values, std::uint32_t count) { decode_tile(coder_->d
 void FrameReader::read_verbatim(void* bytes, std::uint32_t count) {
   if (coder_->copy == nullptr) {
     misuse("read_verbatim with codec " + codec_.spec().to_string() + ", which is not exact");
+  }
+  if (packed_) {
+    check_tile(count, info_.count, tile_);
+    merge_tile(count, static_cast<std::byte*>(bytes));
+    return;
   }
   const std::uint8_t* in = next_tile(count);
   if (count != 0) {

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
+#include "codec/byte_planes.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/dtype.hpp"
 #include "kernels/residual.hpp"
@@ -21,6 +23,9 @@ using kernels::Residual;
 
 /// Elements of a full tile: the unit of every codec.
 inline constexpr std::uint64_t kTileElements = 4096;
+
+/// The id of exact+zstd, the only codec that packs frames.
+inline constexpr std::uint8_t kPackedId = 9;
 
 /// The place on a gradient's way where it is encoded; each residual belongs to one of these.
 enum class EncodeSite : std::uint8_t { none, local, intra, owner };
@@ -43,18 +48,26 @@ struct TileCoder;   // its implementation for one dtype on this CPU
 
 class Codec {
  public:
-  /// Error(unsupported) where this build has no such codec or the codec does not support the dtype.
+  /// Error(unsupported) where this build has no such codec, the codec does not support the dtype, or a library that it
+  /// needs is missing.
   Codec(CodecSpec spec, DType tensor);
 
   [[nodiscard]] CodecSpec spec() const noexcept { return spec_; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
   [[nodiscard]] bool lossy() const noexcept;
+  /// Whether frames are packed, and so differ in size by what they hold: exact+zstd.
+  [[nodiscard]] bool packed() const noexcept { return packed_; }
   [[nodiscard]] Working working() const noexcept;
   [[nodiscard]] std::size_t working_bytes() const noexcept { return working() == Working::f64 ? 8 : 4; }
   /// Bytes of the payload of `count` elements that begin at a tile boundary: a pure function of spec, dtype and count.
+  /// Of a packed codec: the most.
   [[nodiscard]] std::uint64_t payload_bytes(std::uint64_t count) const noexcept;
-  /// Bytes of header and payload.
+  /// Bytes of header and payload; of a packed codec the most.
   [[nodiscard]] std::uint64_t frame_bytes(std::uint64_t count) const noexcept;
+  /// Bytes that a FrameReader needs to unpack a frame of `count` elements; 0 unless packed().
+  [[nodiscard]] std::uint64_t room_bytes(std::uint64_t count) const noexcept {
+    return packed_ ? count * element_bytes(dtype_) : 0;
+  }
 
  private:
   friend class FrameWriter;
@@ -63,20 +76,25 @@ class Codec {
   DType dtype_;
   const CodecEntry* entry_;
   const TileCoder* coder_;
+  bool packed_;
 };
 
 /// Encodes one frame, tile by tile, in order.
 class FrameWriter {
  public:
-  /// `frame` has exactly codec.frame_bytes(info.count) bytes; the writer fills all of them.
+  /// `frame` has exactly codec.frame_bytes(info.count) bytes; the writer fills all of them, or of a packed codec the
+  /// first bytes().
   FrameWriter(const Codec& codec, const FrameInfo& info, bool checksum, std::span<std::byte> frame);
   /// Writes the next tile: `count` working values (4096, or the rest of the frame). With a residual of that count it
   /// encodes values + residual and leaves in the residual what was dropped; that of a non-finite block stays as it was.
   void write(const void* values, Residual residual, std::uint32_t count);
   /// Writes the next tile of an exact codec, given as bytes of the tensor's own dtype.
   void write_verbatim(const void* bytes, std::uint32_t count);
-  /// Call it after the last tile: writes the header and, if asked for, the CRC. Returns whether NaN or Inf was seen.
+  /// Call it after the last tile: packs the payload where that makes the frame smaller, writes the header and, if asked
+  /// for, the CRC. Returns whether NaN or Inf was seen.
   bool finish();
+  /// Bytes of the frame, once it is finished.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return offset_; }
 
  private:
   const Codec& codec_;
@@ -97,8 +115,10 @@ class FrameReader {
  public:
   /// Checks header, size and CRC against what this rank expects. Frames of all wire versions can be read.
   /// Error(corrupt) for damage; Error(mismatch), with both values, where the header names an unknown version, another
-  /// codec, dtype, bucket, step, tile or count. `peer` is for messages only.
-  FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame, int peer);
+  /// codec, dtype, bucket, step, tile or count. `peer` is for messages only. A packed frame is unpacked at once, into
+  /// `room`, which must outlive the reader; with fewer than codec.room_bytes(count) bytes the reader allocates them.
+  FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame, int peer,
+              std::span<std::byte> room = {});
   /// Decodes the next tile into `values` (working type). read() and add() throw Error(corrupt) where its bytes cannot
   /// be decoded.
   void read(void* values, std::uint32_t count);
@@ -109,6 +129,8 @@ class FrameReader {
   [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
 
  private:
+  void unpack_payload(std::span<std::byte> room);
+  void merge_tile(std::uint32_t count, std::byte* to);
   const std::uint8_t* next_tile(std::uint32_t count);
   using Decode = bool (*)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
   void decode_tile(Decode decode, void* values, std::uint32_t count);
@@ -121,6 +143,9 @@ class FrameReader {
   FrameInfo info_;
   int peer_;
   bool nonfinite_ = false;
+  bool packed_ = false;  // the payload is packed, and the tiles come from `planes_`
+  std::unique_ptr<std::byte[]> own_room_;
+  Planes planes_{};
 };
 
 // Arithmetic on working values, with SIMD where the machine has it. Each operation rounds once; bytes do not depend on

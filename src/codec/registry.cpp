@@ -173,18 +173,19 @@ std::span<const CodecEntry> codecs() noexcept {
 
 const CodecEntry* find_codec(std::uint8_t id) noexcept {
   const auto entry = std::ranges::find(codecs(), id, &CodecEntry::id);
-  return entry == codecs().end() ? nullptr : &*entry;
+  return entry != codecs().end() ? &*entry : id == kPacked.id ? &kPacked : nullptr;
 }
 
 const CodecEntry* find_codec(std::string_view name) noexcept {
   const auto entry = std::ranges::find(codecs(), name, &CodecEntry::name);
-  return entry == codecs().end() ? nullptr : &*entry;
+  return entry != codecs().end() ? &*entry : name == kPacked.name ? &kPacked : nullptr;
 }
 
 std::string codec_names() {
   std::string names;
   for (const CodecEntry& entry : codecs()) {
-    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+    names +=
+        names.empty() ? std::string(entry.name) + ", " + std::string(kPacked.name) : ", " + std::string(entry.name);
   }
   return names;
 }

@@ -34,12 +34,14 @@ struct CodecEntry {
   bool lossy;
 };
 
-/// Every codec of this build. The first is `exact`.
+/// Every codec whose frames have a size that follows from the count. The first is `exact`.
 [[nodiscard]] std::span<const CodecEntry> codecs() noexcept;
-/// Null when this build has none with that id or name.
+/// exact+zstd: the tiles of `exact`, whose frames are packed once they are written. It needs libzstd.
+inline constexpr CodecEntry kPacked{"exact+zstd", kPackedId, false};
+/// One of codecs() or kPacked; null when this build has none with that id or name.
 [[nodiscard]] const CodecEntry* find_codec(std::uint8_t id) noexcept;
 [[nodiscard]] const CodecEntry* find_codec(std::string_view name) noexcept;
-/// "exact, bf16, ...", for messages.
+/// "exact, exact+zstd, bf16, ...", for messages.
 [[nodiscard]] std::string codec_names();
 
 /// One set of implementations: the scalar cores, or those that Highway compiled for an instruction set.

@@ -54,6 +54,9 @@ CodecSpec CodecSpec::parse(std::string_view text) {
     rest = trim(rest.substr(1));
   }
   spec.values = parse_values(rest, text);
+  if (spec.k != 0 && spec.values == codec::kPacked.id) {
+    fail(text, "the values that topk keeps do not shrink enough to be packed; write +exact");
+  }
   return spec;
 }
 

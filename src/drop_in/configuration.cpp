@@ -150,6 +150,10 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.raise_threads = environment("GRADWIRE_THREADS") == "multiple";
   configuration.planner = plan::CallPlanner(policy_of_environment(measures),
                                             measures ? plan::AutoFeedback::never : plan::AutoFeedback::where_allowed);
+  if (!measures && policy::packs_frames(configuration.planner.policy())) {
+    throw Error(ErrorCode::unsupported,
+                "policy " + configuration.planner.policy().source + ": " + std::string(policy::kPacksOnHosts));
+  }
   if (!measures && configuration.planner.bounds_errors()) {
     throw Error(ErrorCode::unsupported,
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kBoundOfNccl));

@@ -69,7 +69,7 @@ bool CopyRing::is_due_after(std::uint64_t step) const {
 void CopyRing::send(std::uint64_t step, const ResidualCopy& copy) {
   copied_ = true;
   const int keeper = keepers_[static_cast<std::size_t>(membership::rank_in(world_, processes_->self()))];
-  const Copy sent{.epoch = world_.epoch, .step = step, .bytes = encode_copy(copy.residuals, copy.loss_scale, exact_)};
+  const Copy sent{.epoch = world_.epoch, .step = step, .bytes = encode_copy(copy.residuals, copy.loss_scale, form_)};
   if (!send_copy(*processes_, world_.members[static_cast<std::size_t>(keeper)], sent)) {
     log(LogLevel::info, "step " + std::to_string(step) +
                             ": the copy of residuals before this one is still on its way; " + "this one is left out");

@@ -20,7 +20,9 @@ namespace gradwire::session {
 class CopyRing {
  public:
   CopyRing(std::shared_ptr<Processes> processes, const Policy::Elastic& settings)
-      : processes_(std::move(processes)), every_(settings.replicate), exact_(settings.replicate_exact) {}
+      : processes_(std::move(processes)),
+        every_(settings.replicate),
+        form_{settings.replicate_exact, settings.replicate_packed} {}
 
   /// The copies that this rank keeps for others. Any thread.
   [[nodiscard]] KeptCopies& kept() noexcept { return kept_; }
@@ -52,7 +54,7 @@ class CopyRing {
  private:
   std::shared_ptr<Processes> processes_;
   const std::uint64_t every_;  // steps between two copies; 0: never
-  const bool exact_;
+  const CopyForm form_;
   KeptCopies kept_;
   membership::World world_;
   membership::World before_;  // the previous world

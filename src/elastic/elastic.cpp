@@ -98,7 +98,8 @@ std::string Elastic::explain(std::uint64_t residual_bytes) const {
   const std::string copies = settings_.replicate == 0
                                  ? "not copied"
                                  : "copied after every " + std::to_string(settings_.replicate) + " steps, as " +
-                                       (settings_.replicate_exact ? "fp32" : "bf16");
+                                       (settings_.replicate_exact ? "fp32" : "bf16") +
+                                       (settings_.replicate_packed ? ", packed" : "");
   return "goes on without ranks that end: silent ones after " + format_duration(settings_.suspect) + ", down to " +
          std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
          (settings_.spares == 0 ? "" : "; " + std::to_string(settings_.spares) + " spares take the places of others") +

@@ -156,7 +156,7 @@ void Newcomers::broadcast_memory(int teacher) {
   if (elastic_->holds() && engine_->runner->info().rank != teacher) {
     nowhere = send_to_one_place(views, *engine_->runner);
   }
-  engine_->runner->broadcast(views, teacher);
+  engine_->runner->broadcast(views, teacher, engine_->packs_broadcasts());
   if (DeviceSteps* device = engine_->runner->device()) {
     device->settle();
   }

@@ -2,58 +2,107 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
+#include "codec/byte_planes.hpp"
+#include "codec/codec.hpp"
+#include "codec/zstd.hpp"
 #include "kernels/numeric.hpp"
 
 namespace gradwire::session {
 namespace {
 
-enum class Form : std::uint8_t { exact = 1, bf16 = 2 };
+// The values of a residual are pieces, so that packing needs little memory. Each begins with its stored bytes.
+constexpr std::size_t kPiece = 64 * codec::kTileElements;
 
-void put_values(wire::Bytes& out, const std::vector<float>& values, bool exact) {
-  if (exact) {
-    wire::put(out, values.data(), values.size() * sizeof(float));
-    return;
-  }
-  const std::size_t before = out.size();
-  out.resize(before + values.size() * sizeof(std::uint16_t));
+constexpr std::uint8_t kExact = 1;
+constexpr std::uint8_t kBf16 = 2;
+
+std::size_t bytes_each(bool exact) { return exact ? sizeof(float) : sizeof(std::uint16_t); }
+
+// Writes values into `out`, which has bytes_each() for each.
+void store_values(std::span<const float> values, bool exact, std::byte* out) {
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto rounded = static_cast<std::uint16_t>(kernels::to_bf16(values[i]));
-    std::memcpy(out.data() + before + i * sizeof(rounded), &rounded, sizeof(rounded));
+    if (exact) {
+      std::memcpy(out + i * sizeof(float), &values[i], sizeof(float));
+    } else {
+      const auto rounded = static_cast<std::uint16_t>(kernels::to_bf16(values[i]));
+      std::memcpy(out + i * sizeof(rounded), &rounded, sizeof(rounded));
+    }
+  }
+}
+
+void load_values(const std::byte* in, bool exact, std::span<float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (exact) {
+      std::memcpy(&values[i], in + i * sizeof(float), sizeof(float));
+    } else {
+      std::uint16_t rounded = 0;
+      std::memcpy(&rounded, in + i * sizeof(rounded), sizeof(rounded));
+      values[i] = kernels::from_bf16(rounded);
+    }
+  }
+}
+
+void put_values(wire::Bytes& out, std::span<const float> values, CopyForm form) {
+  for (std::size_t first = 0; first < values.size(); first += kPiece) {
+    const auto piece = values.subspan(first, std::min(kPiece, values.size() - first));
+    const codec::Elements elements{static_cast<std::uint32_t>(piece.size()), bytes_each(form.exact)};
+    const std::size_t at = out.size() + sizeof(std::uint32_t);
+    out.resize(at + elements.bytes());
+    const std::span<std::byte> room = std::span(out).subspan(at);
+    store_values(piece, form.exact, room.data());
+    const std::size_t packed = form.packed ? codec::pack(room.data(), elements, room.first(room.size() - 1)) : 0;
+    const auto stored = static_cast<std::uint32_t>(packed > 0 ? packed : elements.bytes());
+    std::memcpy(out.data() + at - sizeof(stored), &stored, sizeof(stored));
+    out.resize(at + stored);
   }
 }
 
 std::vector<float> take_values(wire::ByteReader& in, std::uint64_t count, bool exact) {
-  const std::uint64_t element = exact ? sizeof(float) : sizeof(std::uint16_t);
-  if (count > in.left() / element) {
+  // A piece holds a byte and more; a count that cannot be right must not cost memory.
+  if (count / kPiece > in.left()) {
     in.fail("it says more residuals than it has bytes");
   }
-  const auto bytes = in.take(count * element);
-  std::vector<float> values(count);
-  if (exact && count > 0) {
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-  }
-  for (std::size_t i = 0; !exact && i < values.size(); ++i) {
-    std::uint16_t rounded = 0;
-    std::memcpy(&rounded, bytes.data() + i * sizeof(rounded), sizeof(rounded));
-    values[i] = kernels::from_bf16(rounded);
+  std::vector<float> values;
+  std::vector<std::byte> whole;
+  std::vector<std::byte> room;
+  while (values.size() < count) {
+    const auto some = static_cast<std::uint32_t>(std::min<std::uint64_t>(kPiece, count - values.size()));
+    const codec::Elements elements{some, bytes_each(exact)};
+    const auto stored = in.number<std::uint32_t>();
+    const std::span<const std::byte> bytes = in.take(stored);
+    if (stored > elements.bytes()) {
+      in.fail("a piece of " + std::to_string(some) + " residuals has " + std::to_string(stored) + " bytes");
+    }
+    values.resize(values.size() + some);
+    const std::span<float> piece = std::span(values).last(some);
+    if (stored == elements.bytes()) {
+      load_values(bytes.data(), exact, piece);
+      continue;
+    }
+    codec::require_zstd();
+    room.resize(elements.bytes());
+    whole.resize(elements.bytes());
+    codec::merge(codec::unpack(bytes, elements, room, in.source()), 0, elements, whole.data());
+    load_values(whole.data(), exact, piece);
   }
   return values;
 }
 
 }  // namespace
 
-wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss_scale, bool exact) {
+wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss_scale, CopyForm form) {
   wire::Bytes out;
   wire::put_number(out, loss_scale);
-  wire::put_number(out, static_cast<std::uint8_t>(exact ? Form::exact : Form::bf16));
+  wire::put_number(out, form.exact ? kExact : kBf16);
   wire::put_number(out, static_cast<std::uint64_t>(residuals.size()));
   for (const SavedResidual& residual : residuals) {
     wire::put_number(out, residual.key.tensor);
     wire::put_number(out, static_cast<std::uint8_t>(residual.key.site));
     wire::put_number(out, residual.range.offset);
     wire::put_number(out, static_cast<std::uint64_t>(residual.range.values.size()));
-    put_values(out, residual.range.values, exact);
+    put_values(out, residual.range.values, form);
   }
   return out;
 }
@@ -62,7 +111,7 @@ ResidualCopy decode_copy(std::span<const std::byte> bytes) {
   wire::ByteReader in(bytes, "a copy of residuals");
   ResidualCopy copy{.loss_scale = in.number<double>()};
   const auto form = in.number<std::uint8_t>();
-  if (form != static_cast<std::uint8_t>(Form::exact) && form != static_cast<std::uint8_t>(Form::bf16)) {
+  if (form != kExact && form != kBf16) {
     in.fail("its form is " + std::to_string(form));
   }
   for (auto left = in.number<std::uint64_t>(); left > 0; --left) {
@@ -75,7 +124,7 @@ ResidualCopy decode_copy(std::span<const std::byte> bytes) {
     residual.key.site = static_cast<codec::EncodeSite>(site);
     residual.range.offset = in.number<std::uint64_t>();
     const auto count = in.number<std::uint64_t>();
-    residual.range.values = take_values(in, count, form == static_cast<std::uint8_t>(Form::exact));
+    residual.range.values = take_values(in, count, form == kExact);
     copy.residuals.push_back(std::move(residual));
   }
   if (in.left() != 0) {

@@ -15,8 +15,12 @@ struct ResidualCopy {
   std::vector<SavedResidual> residuals = {};
 };
 
-/// Encodes the residuals: in fp32 if `exact`, else rounded to bf16.
-[[nodiscard]] wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss_scale, bool exact);
+struct CopyForm {
+  bool exact = false;   // fp32; otherwise values are rounded to bf16
+  bool packed = false;  // by byte planes, which needs libzstd (codec::require_zstd)
+};
+
+[[nodiscard]] wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss_scale, CopyForm form);
 /// Error(corrupt) for bytes that encode_copy() did not make.
 [[nodiscard]] ResidualCopy decode_copy(std::span<const std::byte> bytes);
 

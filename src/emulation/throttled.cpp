@@ -70,7 +70,12 @@ class ThrottledTransport final : public transport::Decorator<Entry> {
   [[nodiscard]] std::string name() const override { return "throttled(" + inner_->name() + ")"; }
   [[nodiscard]] TransportCapabilities capabilities() const override;
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, false);
+  }
+  void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, true);
+  }
   void post_all_reduce(Operation& operation, View data) override {
     transport::begin_all_reduce(operation, *this, data);  // throws, since there is no native sum
   }
@@ -80,6 +85,7 @@ class ThrottledTransport final : public transport::Decorator<Entry> {
   bool step(Time now) override;
   [[nodiscard]] Time next_event(Time limit) const override;
 
+  void receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most);
   void read_stamp(Entry& entry, Time now);
   [[nodiscard]] std::vector<Entry*> find_coming(Time now);
   void admit(std::vector<Entry*> coming);
@@ -126,12 +132,12 @@ void ThrottledTransport::post_send(Operation& operation, int peer, Tag tag, std:
   });
 }
 
-void ThrottledTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
-  transport::begin_receive(operation, *this, peer, tag, data);
+void ThrottledTransport::receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most) {
+  transport::begin_receive(operation, *this, peer, tag, data, at_most);
   Entry& entry = add(operation);
   hand_over(operation, [&] {
     inner_->post_receive(entry.side, peer, tag, std::as_writable_bytes(std::span(&entry.stamp, 1)));
-    inner_->post_receive(entry.inner, peer, tag, data);
+    post_inner_receive(entry);
   });
 }
 
@@ -182,7 +188,7 @@ void ThrottledTransport::admit(std::vector<Entry*> coming) {
   std::stable_sort(coming.begin(), coming.end(), [](const Entry* a, const Entry* b) { return a->start < b->start; });
   const MutexLock lock(wires_->mutex);
   for (Entry* entry : coming) {
-    wires_->ingress_free = wires_->end_of(std::max(entry->start, wires_->ingress_free), entry->operation->bytes);
+    wires_->ingress_free = wires_->end_of(std::max(entry->start, wires_->ingress_free), entry->inner.bytes);
     const auto latency = wires_->link.link_at(wires_->ingress_free - *wires_->origin).latency;
     last_due_ = std::max(last_due_, wires_->ingress_free + latency);
     entry->due = last_due_;

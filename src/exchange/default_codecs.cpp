@@ -8,7 +8,11 @@
 namespace gradwire::exchange {
 
 CodecSpec intra_codec(const CodecSpec& codec, const std::optional<CodecSpec>& asked) {
-  return codec::Codec(codec, DType::f32).lossy() ? asked.value_or(CodecSpec::parse("bf16")) : codec;
+  const codec::Codec between(codec, DType::f32);
+  if (between.packed()) {  // inside nodes packing takes longer than the bytes that it saves
+    return asked.value_or(CodecSpec::exact());
+  }
+  return between.lossy() ? asked.value_or(CodecSpec::parse("bf16")) : codec;
 }
 
 double bits_per_element(const CodecSpec& codec) {

@@ -7,7 +7,8 @@
 
 namespace gradwire::exchange {
 
-/// The codec of hierarchical inside nodes: `asked` where it is set, otherwise bf16, or exact where `codec` is exact.
+/// The codec of hierarchical inside nodes: `asked` where it is set, otherwise bf16, or exact where `codec` loses
+/// nothing.
 [[nodiscard]] CodecSpec intra_codec(const CodecSpec& codec, const std::optional<CodecSpec>& asked);
 /// The codec with which the owner encodes the sum: the same as for the parts. After topk it keeps k times the number of
 /// parts, since each rank selected elements of its own, or it is int4 where that takes fewer bytes.

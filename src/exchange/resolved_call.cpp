@@ -11,6 +11,8 @@
 namespace gradwire::exchange {
 namespace {
 
+bool lossy(const CodecSpec& spec) { return codec::Codec(spec, DType::f32).lossy(); }
+
 // The codecs of a call's encodings, and how many encodings there are.
 struct Encodings {
   CodecSpec first;
@@ -20,13 +22,10 @@ struct Encodings {
   bool twice = false;
   std::optional<DType> node_sums = std::nullopt;  // see ResolvedCall
 
-  [[nodiscard]] bool any_exact() const {
-    return first == CodecSpec::exact() || between == CodecSpec::exact() || second == CodecSpec::exact();
-  }
+  [[nodiscard]] bool any_exact() const { return !lossy(first) || !lossy(between) || !lossy(second); }
   /// Whether some encoding keeps values exactly: all of them, or those that topk selects.
   [[nodiscard]] bool any_exact_values() const {
-    const std::uint8_t exact = CodecSpec::exact().values;
-    return first.values == exact || between.values == exact || second.values == exact;
+    return !lossy(CodecSpec(first.values)) || !lossy(CodecSpec(between.values)) || !lossy(CodecSpec(second.values));
   }
 };
 
@@ -56,8 +55,6 @@ Encodings encodings_of(const CallRequest& request, const RankGroup& group) {
   encodings.second = encodings.twice ? request.second_hop.value_or(encodings.between) : encodings.between;
   return encodings;
 }
-
-bool lossy(const CodecSpec& spec) { return codec::Codec(spec, DType::f32).lossy(); }
 
 ResidualSites residual_sites(const CallRequest& request, const Encodings& encodings, const RankGroup& group) {
   if (!request.feedback || group.size == 1 || request.count == 0) {

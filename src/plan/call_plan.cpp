@@ -51,10 +51,13 @@ std::vector<policy::Stage> ways_of(const TensorPolicy& policy, int parts, const 
   return ways;
 }
 
-bool lossless(const std::vector<policy::Stage>& stages, DType dtype) {
-  return std::none_of(stages.begin(), stages.end(), [dtype](const policy::Stage& stage) {
-    return codec::Codec(stage.codec, dtype).lossy() || codec::Codec(stage.second_hop, dtype).lossy() ||
-           codec::Codec(stage.intra.value_or(stage.codec), dtype).lossy();
+bool uncompressed(const std::vector<policy::Stage>& stages, DType dtype) {
+  const auto compresses = [dtype](const CodecSpec& spec) {
+    const codec::Codec codec(spec, dtype);
+    return codec.lossy() || codec.packed();
+  };
+  return std::none_of(stages.begin(), stages.end(), [&](const policy::Stage& stage) {
+    return compresses(stage.codec) || compresses(stage.second_hop) || compresses(stage.intra.value_or(stage.codec));
   });
 }
 
@@ -139,6 +142,9 @@ CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
     notes_.push_back("ranks_per_node of " + policy_.source +
                      ": ignored where calls come on any communicator; the nodes are those that MPI finds");
   }
+  if (policy::packs_frames(policy_)) {
+    notes_.push_back(policy_.source + ": " + std::string(policy::kPacksOnHosts));
+  }
   const auto tiered = [](const TensorPolicy& one) { return one.algorithm == Algorithm::hierarchical; };
   if (tiered(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                               [&](const Policy::Rule& rule) { return tiered(rule.policy); })) {
@@ -205,7 +211,7 @@ CallPlan CallPlanner::resolve(const CallInfo& call) const {
     plan.pass = Pass::f64_not_asked;
   } else {
     try {
-      plan.pass = lossless(plan.policy.is_auto() ? plan.ways : plan.stages, call.dtype) ? Pass::exact : Pass::no;
+      plan.pass = uncompressed(plan.policy.is_auto() ? plan.ways : plan.stages, call.dtype) ? Pass::exact : Pass::no;
     } catch (const Error&) {  // of Codec, for a dtype that it does not support
       plan.pass = Pass::codec_refused;
     }

@@ -112,8 +112,8 @@ std::string in_flight(const Plan& plan) {
 std::string Plan::explain() const {
   std::string text =
       tensor_table(*this) + '\n' + bucket_table(*this) +
-      "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded; all codecs but "
-      "exact are lossy)\n";
+      "(buckets start in this order; encoded: payload without frame headers, of exact+zstd the most; ratio: bytes / "
+      "encoded; all codecs but exact and exact+zstd are lossy)\n";
   text += chosen_algorithms(*this);
   if (has_modes()) {
     text += sync_table(*this);

@@ -39,7 +39,7 @@ class Planner {
   }
 
   Plan make() {
-    check_policy(policy_);
+    check_policy(policy_, plan_.options);
     compile();
     resolve_tensors();
     make_groups();

@@ -26,6 +26,7 @@ struct PlanOptions {
   bool checksum = true;                   // whether frames carry a CRC
   std::vector<std::uint32_t> nodes = {};  // see Transport::nodes; the policy may say otherwise
   bool knows_tiers = true;                // whether the executor of the plan can run hierarchical
+  bool packs_frames = true;               // whether it can pack frames: over host memory
   bool node_sums = false;                 // whether a library, as NCCL, then sums inside nodes, in its own order
   bool undoable = false;                  // whether the session can undo a step; ranks need not agree on it
 };

@@ -126,7 +126,10 @@ void check_node_sums(const std::string& who, const Policy& policy) {
 
 }  // namespace
 
-void check_policy(const Policy& policy) {
+void check_policy(const Policy& policy, const PlanOptions& options) {
+  if (!options.packs_frames && policy::packs_frames(policy)) {
+    throw Error(ErrorCode::unsupported, "policy " + policy.source + ": " + std::string(policy::kPacksOnHosts));
+  }
   check_batch(policy);
   check_measuring(policy);
 }

@@ -1,5 +1,6 @@
 #include "plan/plan_scale.hpp"
 
+#include "codec/codec.hpp"
 #include "gradwire/error.hpp"
 #include "policy/sync.hpp"
 
@@ -15,9 +16,9 @@ bool is_preconditioned(const TensorPlan& tensor) {
                                             ") has a scale, which sync " + policy::to_string(policy.sync) +
                                             " cannot use yet; add it without one, or use sync = \"step\"");
   }
-  const CodecSpec exact = CodecSpec::exact();
-  return policy.codec != exact || !policy.warmup.empty() || policy.is_auto() ||
-         policy.second_hop.value_or(exact) != exact;
+  const auto lossy = [](const CodecSpec& codec) { return codec::Codec(codec, DType::f32).lossy(); };
+  return lossy(policy.codec) || !policy.warmup.empty() || policy.is_auto() ||
+         lossy(policy.second_hop.value_or(policy.codec));
 }
 
 }  // namespace gradwire::plan

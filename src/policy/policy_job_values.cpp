@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "base/units.hpp"
+#include "codec/codec.hpp"
 #include "policy/bounds.hpp"
 #include "policy/policy_values.hpp"
 
@@ -52,9 +53,17 @@ Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
        {"replicate", [&](const toml::node& node) { elastic.replicate = read_replicate(node); }},
        {"replicate_as",
         [&](const toml::node& node) {
-          const std::string text = read_string(node, "replicate_as", R"("bf16" or "exact")");
+          constexpr std::string_view kPacked = "+zstd";
+          std::string text = read_string(node, "replicate_as", R"("bf16" or "exact")");
+          const std::string given = text;
+          elastic.replicate_packed = text.ends_with(kPacked);
+          if (elastic.replicate_packed) {
+            text.resize(text.size() - kPacked.size());
+            static_cast<void>(  // fails without libzstd
+                read_parsed(node, [] { return codec::Codec(CodecSpec(codec::kPackedId), DType::f32); }));
+          }
           if (text != "bf16" && text != "exact") {
-            fail(node, "unknown replicate_as \"" + text + R"("; write "bf16" or "exact")");
+            fail(node, "unknown replicate_as \"" + given + R"("; write "bf16" or "exact", with or without "+zstd")");
           }
           elastic.replicate_exact = text == "exact";
         }},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "codec/codec.hpp"
 #include "gradwire/error.hpp"
 #include "policy/bounds.hpp"
 #include "policy/policy_values.hpp"
@@ -249,8 +250,9 @@ class PolicyReader : private PolicyValues {
 
   void read_small(const toml::node* node) {
     // A user who asks for exact or dense wants no tensor rounded just because it is small.
-    if (policy_.defaults.codec == CodecSpec::exact()) {
-      policy_.small->codec = policy_.defaults.codec;
+    const CodecSpec all = policy_.defaults.codec;
+    if (all == CodecSpec::exact() || all.values == codec::kPackedId) {
+      policy_.small->codec = CodecSpec::exact();  // small tensors are not worth packing
     }
     if (node == nullptr) {
       return;

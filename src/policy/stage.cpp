@@ -68,6 +68,19 @@ std::vector<Level> make_levels(const TensorPolicy& policy, int parts, const std:
   return levels;
 }
 
+bool packs_frames(const Policy& policy) {
+  const auto packs = [](const CodecSpec& codec) { return codec.values == codec::kPackedId; };
+  const auto any_packs = [&](const TensorPolicy& one) {
+    return packs(one.codec) || packs(one.second_hop.value_or(one.codec)) ||
+           std::any_of(one.allow.begin(), one.allow.end(), packs) ||
+           std::any_of(one.warmup.begin(), one.warmup.end(), [&](const Warmup& stage) { return packs(stage.codec); });
+  };
+  return any_packs(policy.defaults) || (policy.small && packs(policy.small->codec)) ||
+         packs(policy.tiers.intra_codec.value_or(CodecSpec::exact())) ||
+         std::any_of(policy.rules.begin(), policy.rules.end(),
+                     [&](const Policy::Rule& rule) { return any_packs(rule.policy); });
+}
+
 TensorPolicy policy_of_small(const Policy& policy) {
   TensorPolicy small = policy.defaults;
   small.codec = policy.small->codec;
@@ -100,7 +113,7 @@ void check_allowed(const std::vector<CodecSpec>& allow) {
     fail("no codec is left to choose; name some, such as [\"bf16\", \"int8\"], or write codec = \"exact\"");
   }
   for (std::size_t i = 0; i < allow.size(); ++i) {
-    if (!codec::Codec(allow[i], DType::f32).lossy()) {
+    if (const codec::Codec codec(allow[i], DType::f32); !codec.lossy() && !codec.packed()) {
       fail(allow[i].to_string() + " is a candidate always; name only what compresses");
     }
     if (i > 0 && exchange::bits_per_element(allow[i]) >= exchange::bits_per_element(allow[i - 1])) {

@@ -13,6 +13,13 @@
 
 namespace gradwire::policy {
 
+/// Whether a policy names a codec that packs frames, which works over host memory alone.
+[[nodiscard]] bool packs_frames(const Policy& policy);
+/// Why such a policy is refused over device memory.
+inline constexpr std::string_view kPacksOnHosts =
+    "exact+zstd packs frames on the cores of hosts, and frames on devices are not packed; over device memory write "
+    "codec = \"exact\" or a codec that rounds";
+
 inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
 
 struct Stage {

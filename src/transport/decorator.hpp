@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -108,6 +109,14 @@ class Decorator : public Transport {
     }
   }
 
+  /// Starts the inner receive of an operation that begin_receive() has filled in.
+  void post_inner_receive(Entry& entry) {
+    const Operation& outer = *entry.operation;
+    const std::span<std::byte> data(outer.data, outer.bytes);
+    outer.at_most ? inner_->post_receive_at_most(entry.inner, outer.peer, outer.tag, data)
+                  : inner_->post_receive(entry.inner, outer.peer, outer.tag, data);
+  }
+
   /// Completes and removes all entries for which `is_over` is true; returns whether there were any.
   template <class Predicate>
   bool complete_if(Predicate is_over) {
@@ -117,6 +126,9 @@ class Decorator : public Transport {
              }
              entry->operation->state = Operation::State::done;
              entry->operation->handle = nullptr;
+             if (entry->operation->at_most) {
+               entry->operation->bytes = entry->inner.bytes;
+             }
              counters_.count(*entry->operation, world_size());
              return true;
            }) > 0;

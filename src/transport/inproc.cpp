@@ -37,8 +37,11 @@ class InprocTransport final : public Transport {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int world_size() const noexcept override { return world_size_; }
   [[nodiscard]] TransportCapabilities capabilities() const override {
-    return {
-        .native_all_reduce_f32 = true, .native_all_reduce_f64 = true, .checksum_by_default = false, .emulation = {}};
+    return {.native_all_reduce_f32 = true,
+            .native_all_reduce_f64 = true,
+            .checksum_by_default = false,
+            .receives_at_most = true,
+            .emulation = {}};
   }
 
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return world_->nodes(); }
@@ -51,10 +54,10 @@ class InprocTransport final : public Transport {
   }
 
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
-    const MutexLock lock(world_->mutex());
-    world_->throw_if_aborted(rank_);
-    transport::begin_receive(operation, *this, peer, tag, data);
-    world_->receive(add(operation));
+    receive(operation, peer, tag, data, false);
+  }
+  void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, true);
   }
 
   void post_all_reduce(Operation& operation, View data) override {
@@ -148,6 +151,13 @@ class InprocTransport final : public Transport {
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
 
  private:
+  void receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most) {
+    const MutexLock lock(world_->mutex());
+    world_->throw_if_aborted(rank_);
+    transport::begin_receive(operation, *this, peer, tag, data, at_most);
+    world_->receive(add(operation));
+  }
+
   static std::vector<int> awaited_by(const SharedRankState& other) {
     std::vector<int> ranks;
     if (other.requests == nullptr) {

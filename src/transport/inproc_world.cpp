@@ -59,8 +59,8 @@ void InprocWorld::fail(Request& request, const std::string& message) {
 
 void InprocWorld::transfer(Request& send, Request& receive) {
   const Operation& from = *send.operation;
-  const Operation& to = *receive.operation;
-  if (from.bytes != to.bytes) {
+  Operation& to = *receive.operation;
+  if (!takes(to, from.bytes)) {
     fail(receive, describe_mismatch(to, std::to_string(from.bytes)));
     finish(send);
     return;
@@ -95,7 +95,7 @@ void InprocWorld::send(Request& request) {
 }
 
 void InprocWorld::receive(Request& request) {
-  const Operation& operation = *request.operation;
+  Operation& operation = *request.operation;
   auto& channels = rank_state(request.rank).channels;
   const auto at = channels.try_emplace(channel_key(operation.peer, operation.tag)).first;
   Channel& channel = at->second;
@@ -110,7 +110,7 @@ void InprocWorld::receive(Request& request) {
   }
   if (message.request != nullptr) {
     transfer(*message.request, request);
-  } else if (message.bytes.size() != operation.bytes) {
+  } else if (!takes(operation, message.bytes.size())) {
     fail(request, describe_mismatch(operation, std::to_string(message.bytes.size())));
   } else {
     std::copy(message.bytes.begin(), message.bytes.end(), operation.data);

@@ -40,13 +40,19 @@ class MpiTransport final : public Transport {
             .checksum_by_default = true,
             .any_thread = level_ >= MPI_THREAD_SERIALIZED,
             .device_memory = options_.device_memory,
+            .receives_at_most = true,
             .most_lanes = native ? TransportCapabilities{}.most_lanes
                                  : static_cast<int>(slot_->lease->world().tags().most_lanes()),
             .emulation = {}};
   }
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_; }
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, false);
+  }
+  void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, true);
+  }
   void post_all_reduce(Operation& operation, View data) override;
   void all_reduce(View data) override;
   bool progress(std::chrono::microseconds wait) override;
@@ -109,6 +115,7 @@ class MpiTransport final : public Transport {
   }
   void send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes, MpiCommunicators::Address to);
   void receive_part(MpiOperation& request, std::byte* data, std::uint64_t bytes, MpiCommunicators::Address from);
+  void receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most);
   void receive_bulk(int peer, Tag tag);
   void reuse(MpiOperation& request);
 
@@ -129,9 +136,9 @@ class MpiTransport final : public Transport {
 
   bool test();
   [[nodiscard]] std::vector<int> awaited() const;
-  bool complete(const MpiPart& part, const MPI_Status& status, int code);
-  void check_received(const MpiPart& part, const MPI_Status& status, int code) const;
-  void take_head(MpiOperation& request) const;
+  bool complete(MpiPart part, const MPI_Status& status, int code);
+  void check_received(MpiPart& part, const MPI_Status& status, int code) const;
+  void take_head(MpiOperation& request, std::uint64_t bytes) const;
 
   MpiOptions options_;
   std::unique_ptr<MpiSlot> slot_;  // null: the communicators are its own

@@ -2,7 +2,8 @@
 // A message below kHeadBytes is one MPI message. A longer one is a head of exactly kHeadBytes, which begins with the
 // message's size, and the rest in parts of bounded size on a tag of its own, which are received once the head has shown
 // that sizes agree. So a message of another size is always noticed, and MPI never truncates one: Open MPI 4.1 writes a
-// truncated large message in full, past the end of the buffer. Where messages may lie in device memory, which only MPI
+// truncated large message in full, past the end of the buffer. A receive of at most so many bytes tells a short message
+// from a head by its size. Where messages may lie in device memory, which only MPI
 // can read, the head holds only the size.
 #include <algorithm>
 #include <cstring>
@@ -69,9 +70,9 @@ void MpiTransport::post_send(Operation& operation, int peer, Tag tag, std::span<
   });
 }
 
-void MpiTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
+void MpiTransport::receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most) {
   enter();
-  begin_receive(operation, *this, peer, tag, data);
+  begin_receive(operation, *this, peer, tag, data, at_most);
   start(operation, [&](MpiOperation& request) {
     if (data.size() < kHeadBytes) {
       receive_part(request, data.data(), data.size(), communicators_.plain(tag));
@@ -104,7 +105,7 @@ void MpiTransport::receive_bulk(int peer, Tag tag) {
 }
 
 /// Notes that a part has ended; returns whether its operation has.
-bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int code) {
+bool MpiTransport::complete(MpiPart part, const MPI_Status& status, int code) {
   MpiOperation& request = *part.owner;
   Operation& operation = *request.operation;
   if (operation.kind == Operation::Kind::receive) {
@@ -117,7 +118,7 @@ bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int c
   }
   --request.pending_parts;
   if (request.awaits_head) {
-    take_head(request);
+    take_head(request, part.bytes);
     receive_bulk(operation.peer, operation.tag);
   }
   if (request.pending_parts > 0 || request.awaits_bulk) {
@@ -142,9 +143,10 @@ void MpiTransport::reuse(MpiOperation& request) {
   over_.splice(over_.begin(), pending_, self);
 }
 
-/// Throws unless MPI received as many bytes as were posted.
-void MpiTransport::check_received(const MpiPart& part, const MPI_Status& status, int code) const {
-  const Operation& operation = *part.owner->operation;
+/// Throws unless MPI received as many bytes as were posted, or fewer where the receive allows that; sets part.bytes to
+/// them.
+void MpiTransport::check_received(MpiPart& part, const MPI_Status& status, int code) const {
+  Operation& operation = *part.owner->operation;
   int error_class = MPI_SUCCESS;
   MPI_Error_class(code, &error_class);
   if (error_class != MPI_ERR_TRUNCATE) {
@@ -153,6 +155,13 @@ void MpiTransport::check_received(const MpiPart& part, const MPI_Status& status,
   int got = 0;
   MPI_Get_count(&status, MPI_BYTE, &got);
   const std::uint64_t bytes = got > 0 ? static_cast<std::uint64_t>(got) : 0;
+  // The bulk of a message has the size that its head has told.
+  const bool whole = operation.bytes < kHeadBytes;
+  if (error_class != MPI_ERR_TRUNCATE && operation.at_most && (whole || part.owner->awaits_head)) {
+    part.bytes = bytes;
+    operation.bytes = whole ? bytes : operation.bytes;
+    return;
+  }
   if (error_class == MPI_ERR_TRUNCATE || bytes != part.bytes) {
     const std::string size = error_class == MPI_ERR_TRUNCATE && bytes <= part.bytes ? "more"  // MPI need not tell
                              : bytes >= kHeadBytes ? std::to_string(kHeadBytes) + " or more"
@@ -161,11 +170,18 @@ void MpiTransport::check_received(const MpiPart& part, const MPI_Status& status,
   }
 }
 
-void MpiTransport::take_head(MpiOperation& request) const {
-  const Operation& operation = *request.operation;
+// Takes what came first of a message: its head, or all of it where it is short, of `bytes`.
+void MpiTransport::take_head(MpiOperation& request, std::uint64_t bytes) const {
+  Operation& operation = *request.operation;
+  if (bytes < kHeadBytes) {
+    request.awaits_head = false;
+    operation.bytes = bytes;
+    std::memcpy(operation.data, request.head.get(), bytes);
+    return;
+  }
   std::uint64_t size = 0;
   std::memcpy(&size, request.head.get(), sizeof(size));
-  if (size != operation.bytes) {
+  if (!takes(operation, size)) {
     throw Error(ErrorCode::mismatch, describe_mismatch(operation, std::to_string(size)));
   }
   std::memcpy(operation.data, request.head.get() + sizeof(size), head_payload());

@@ -42,6 +42,11 @@ void check_address(const Transport& transport, int peer, Tag tag) {
 
 std::vector<PeerState> Transport::ask(std::chrono::milliseconds) { return {}; }
 
+void Transport::post_receive_at_most(Operation& /*operation*/, int /*peer*/, Tag /*tag*/,
+                                     std::span<std::byte> /*data*/) {
+  throw Error(ErrorCode::unsupported, "transport " + name() + " receives only messages of a size that is known before");
+}
+
 void Transport::all_reduce(View /*data*/) {
   throw Error(ErrorCode::unsupported, "transport " + name() + " has no blocking all-reduce; use post_all_reduce");
 }
@@ -56,9 +61,11 @@ void begin_send(Operation& operation, const Transport& transport, int peer, Tag 
   operation.tag = tag;
 }
 
-void begin_receive(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<std::byte> data) {
+void begin_receive(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<std::byte> data,
+                   bool at_most) {
   check_address(transport, peer, tag);
   begin(operation, Operation::Kind::receive, transport, data.data(), data.size());
+  operation.at_most = at_most;
   operation.peer = peer;
   operation.tag = tag;
 }
@@ -77,7 +84,8 @@ void begin_all_reduce(Operation& operation, const Transport& transport, View dat
 
 std::string describe_mismatch(const Operation& receive, const std::string& size) {
   return "receive from rank " + std::to_string(receive.peer) + ", tag " + std::to_string(receive.tag) +
-         ": posted for " + std::to_string(receive.bytes) + " bytes, but the message has " + size +
+         ": posted for " + (receive.at_most ? "at most " : "") + std::to_string(receive.bytes) +
+         " bytes, but the message has " + size +
          "; do all ranks call the same collectives with the same counts and codec?";
 }
 

@@ -14,9 +14,17 @@ namespace gradwire::transport {
 
 /// Throws Error(invalid_argument) unless the operation may be posted, then fills it in as pending.
 void begin_send(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<const std::byte> data);
-void begin_receive(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<std::byte> data);
+void begin_receive(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<std::byte> data,
+                   bool at_most = false);
 /// The same, and Error(unsupported) for a dtype that capabilities() lacks.
 void begin_all_reduce(Operation& operation, const Transport& transport, View data);
+
+/// Whether a receive may take a message of `bytes`. If so, sets its `bytes`.
+[[nodiscard]] inline bool takes(Operation& receive, std::uint64_t bytes) noexcept {
+  const bool fits = receive.at_most ? bytes <= receive.bytes : bytes == receive.bytes;
+  receive.bytes = fits ? bytes : receive.bytes;
+  return fits;
+}
 
 /// The text of Error(mismatch) for a receive that matched a message of another size. `size` is that size, such as "8".
 [[nodiscard]] std::string describe_mismatch(const Operation& receive, const std::string& size);

@@ -48,6 +48,22 @@ TEST_F(Ratio, FeedbackMakesTheErrorOfAMeanSmaller) {
   EXPECT_THAT(gradwire("ratio steps --steps 9").output, HasSubstr("--steps 9: the files hold 6 steps"));
 }
 
+// The size of a packed frame depends on the values, so it is measured, and differs between tensors.
+TEST_F(Ratio, PackedFramesAreMeasured) {
+  write_npy("steps/w.npy", gaussian(100'000, 1));
+  write_npy("steps/zeros.npy", std::vector<float>(50'000));
+  const auto row = rows("--codecs exact+zstd steps").at("rows")[0];
+  EXPECT_EQ(row.at("lossy"), false);
+  EXPECT_EQ(row.at("error"), 0);
+  for (const auto& tensor : row.at("tensors")) {
+    const auto ratio = tensor.at("ratio").get<double>();
+    const bool zeros = tensor.at("name") == "zeros";
+    EXPECT_GT(ratio, zeros ? 100 : 1.15);
+    EXPECT_LT(ratio, zeros ? 1000 : 1.19);
+  }
+  EXPECT_NEAR(row.at("ratio").get<double>(), 1.5 * 1.17, 0.05);
+}
+
 // One tensor was recorded once, so all tensors repeat their first step, as the table says.
 TEST_F(Ratio, TheTensorWithTheFewestStepsDecides) {
   for (int step = 0; step < 5; ++step) {

@@ -134,7 +134,7 @@ TEST(TopDrawing, ShowsAJobOnATerminalOf80Columns) {
                           "   2  slow       12.3       5%    200MB   46.0MB   3.88  int8       2s       0",
                           "   3             12.3      46%    200MB   46.0MB   3.88  int8       2s       0",
                           "exposed: share of the time inside finish(); ratio: bytes uncompressed / sent;",
-                          "codec: all but exact are lossy; age: of the rank's file",
+                          "codec: all but exact(+zstd) are lossy; age: of the rank's file",
                           "Rank 2 is slow: the others wait for it.", "q quits"));
   EXPECT_EQ(lines[2].emphasis, Emphasis::head);
   EXPECT_EQ(lines[3].emphasis, Emphasis::none);

@@ -152,7 +152,8 @@ inline Frame encode(const codec::Codec& codec, const Values& values, std::vector
   };
   EXPECT_TRUE(untouched(buffer.begin(), buffer.begin() + kGuard)) << "written before the frame";
   EXPECT_TRUE(untouched(buffer.end() - kGuard, buffer.end())) << "written after the frame";
-  frame.bytes.assign(buffer.begin() + kGuard, buffer.end() - kGuard);
+  const auto begin = buffer.begin() + kGuard;
+  frame.bytes.assign(begin, begin + static_cast<std::ptrdiff_t>(writer.bytes()));
   return frame;
 }
 

@@ -60,7 +60,7 @@ void correct_crc(std::vector<std::byte>& frame) {
   std::memcpy(frame.data() + 28, &crc, sizeof crc);
 }
 
-// No encoder states a length yet, so the length is inserted after the header here.
+// Only packed frames state a length, so others get theirs here, inserted after the header.
 void state_length(GoldenFrame& golden) {
   wire::FrameHeader header = wire::parse_header(golden.frame);
   header.flags |= wire::kFlagLength;
@@ -76,11 +76,13 @@ void write(GoldenFrame& golden) {
   const auto values = codec.working() == codec::Working::f64 ? working_values<double>(count, finite)
                                                              : working_values<float>(count, finite);
   golden.frame.resize(codec.frame_bytes(count));
+  golden.packed = codec.packed();
   codec::FrameWriter writer(codec, golden.info, golden.checksum, golden.frame);
   over_tiles(count, [&](std::uint32_t first, std::uint32_t tile) {
     writer.write(values.data() + first * codec.working_bytes(), nullptr, tile);
   });
   writer.finish();
+  golden.frame.resize(writer.bytes());
   if (golden.length) {
     state_length(golden);
   }
@@ -136,6 +138,9 @@ void add_version2(std::vector<GoldenFrame>& frames) {
   add("int4", 0, DType::f32, {.name = "node-", .hop = 4});
   add("int2", 1500, DType::f32,
       {.name = "node-weights-epoch255-length-", .hop = 4, .terms = wire::kTermWeighted, .epoch = 255, .length = true});
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+    add("exact+zstd", 0, dtype);
+  }
 }
 
 }  // namespace
@@ -252,6 +257,39 @@ void add_bad_lengths(Damager damager) {
   damager.add_unseen(ErrorCode::corrupt, "length-of-another-payload", "elements need", [](FrameBytes& frame) {
     frame.resize(frame.size() - 16);
     frame[32] = static_cast<std::byte>(std::to_integer<int>(frame[32]) - 16);  // it stays above 0: no borrow
+  });
+}
+
+// Damages the sizes of the four planes, from byte 48 on, and the planes of f32 elements, from byte 64 on.
+void add_bad_planes(const GoldenFrame& good, Damager damager) {
+  constexpr std::size_t kSizes = 48;
+  constexpr std::size_t kPlanes = 64;
+  const auto size_of = [&](std::size_t plane) {
+    std::uint32_t bytes = 0;
+    std::memcpy(&bytes, good.frame.data() + kSizes + 4 * plane, sizeof bytes);
+    return bytes;
+  };
+  const auto with_size = [=](std::size_t plane, std::uint32_t bytes) {
+    return [=](FrameBytes& frame) { std::memcpy(frame.data() + kSizes + 4 * plane, &bytes, sizeof bytes); };
+  };
+  const auto with_length = [](FrameBytes& frame) {
+    const std::uint64_t length = frame.size() - kSizes;
+    std::memcpy(frame.data() + wire::kHeaderBytes, &length, sizeof length);
+  };
+  damager.add_unseen(ErrorCode::corrupt, "plane-longer-than-its-elements",
+                     "byte plane 3 has 4397 bytes for 4396 elements", with_size(3, good.info.count + 1));
+  damager.add_unseen(ErrorCode::corrupt, "plane-beyond-the-frame", "it ends too early", with_size(3, size_of(3) + 1));
+  damager.add_unseen(ErrorCode::corrupt, "plane-cut-off", "byte plane 3 cannot be decompressed to 4396 bytes",
+                     with_size(3, size_of(3) - 1));
+  damager.add_unseen(ErrorCode::corrupt, "plane-is-no-zstd", "byte plane 3 cannot be decompressed to 4396 bytes",
+                     [=](FrameBytes& frame) { frame[kPlanes + size_of(0) + size_of(1) + size_of(2)] ^= std::byte{1}; });
+  damager.add_unseen(ErrorCode::corrupt, "planes-and-a-byte", "1 bytes too many", [=](FrameBytes& frame) {
+    frame.push_back(std::byte{0});
+    with_length(frame);
+  });
+  damager.add_unseen(ErrorCode::corrupt, "packed-and-not-smaller", "is packed and has", [=](FrameBytes& frame) {
+    frame.resize(codec::Codec(good.spec, good.dtype).frame_bytes(good.info.count));
+    with_length(frame);
   });
 }
 
@@ -397,6 +435,7 @@ std::vector<BadFrame> bad_frames(int version, const std::vector<GoldenFrame>& go
   }
   add_bad_headers_of_version2(Damager(find_golden(good, "exact-f32"), frames));
   add_bad_lengths(Damager(find_golden(good, "length-fp8-f32"), frames));
+  add_bad_planes(find_golden(good, "exact+zstd-f32"), Damager(find_golden(good, "exact+zstd-f32"), frames));
   add_bad_indices(find_golden(good, "topk41-int8-f32"), frames);
   add_bad_indices(find_golden(good, "topk1500-int8-f32"), frames);
   return frames;

@@ -18,14 +18,15 @@ struct GoldenFrame {
   DType dtype = DType::f32;
   codec::FrameInfo info;
   bool checksum = true;
-  bool length = false;  // the frame states the length of its payload
+  bool length = false;  // the frame states the length of its payload, and the codec needs none
+  bool packed = false;  // the bytes depend on the version of libzstd
   std::vector<std::byte> frame;
 };
 
 /// Returns one frame for every registered codec and dtype: zeros, -0, a zero block, a block with NaN or Inf, tiny and
 /// large values; then every codec behind topk; from version 2 on, features that version 1 lacks: bitmaps, lengths,
-/// epochs; and terms, and sums over a node. The bytes are those of kWireVersion: a test of an older version reads them
-/// from its folder.
+/// epochs, packed frames; and terms, and sums over a node. The bytes are those of kWireVersion: a test of an older
+/// version reads them from its folder.
 [[nodiscard]] std::vector<GoldenFrame> good_frames(int version);
 
 struct BadFrame {

@@ -107,6 +107,14 @@ TEST(Configuration, OptionsBesideACodecAreItsPolicy) {
   EXPECT_THAT(Configuration::read(true).disabled, HasSubstr("GRADWIRE_MAX_ERROR"));
 }
 
+TEST(Configuration, PackedFramesAreForHostMemory) {
+  const Variable codec("GRADWIRE_CODEC", "exact+zstd");
+  EXPECT_EQ(Configuration::read(true).mode, Mode::compressing);
+  const Configuration nccl = Configuration::read(false);
+  EXPECT_EQ(nccl.mode, Mode::disabled);
+  EXPECT_THAT(nccl.disabled, HasSubstr("GRADWIRE_CODEC=exact+zstd: exact+zstd packs frames on the cores of hosts"));
+}
+
 TEST(Configuration, APolicySaysItsOptionsItself) {
   const Variable policy("GRADWIRE_POLICY", "some.toml");
   const auto refused = [](const char* name, const char* value) {

@@ -110,6 +110,7 @@ std::vector<CodecSpec> all_codecs() {
   for (const codec::CodecEntry& entry : codec::codecs()) {
     specs.emplace_back(entry.id);
   }
+  specs.emplace_back(codec::kPackedId);
   return specs;
 }
 

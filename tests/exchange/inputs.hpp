@@ -120,7 +120,7 @@ inline double single_encoding_error(const codec::Codec& codec, std::span<const d
   };
   tiles([&](std::uint64_t first, std::uint32_t n) { writer.write(list.load(first, n, scratch.data()), nullptr, n); });
   (void)writer.finish();
-  codec::FrameReader reader(f32, info, false, frame, 0);
+  codec::FrameReader reader(f32, info, false, std::span(frame).first(writer.bytes()), 0);
   tiles([&](std::uint64_t first, std::uint32_t n) {
     void* to = list.target(first, n, scratch.data());
     reader.read(to, n);

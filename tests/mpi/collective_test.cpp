@@ -88,6 +88,28 @@ TEST(MpiCollective, AllReduceAgainstMpi) {
   }
 }
 
+// Frames of a size that only their sender knows, below and above the head of MPI's messages.
+TEST(MpiCollective, PackedFramesAreExactInFewerBytes) {
+  Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD);
+  for (const exchange::AlgorithmEntry& algorithm : exchange::algorithms()) {
+    for (const std::uint64_t count : {0ULL, 1ULL, 500ULL, 4097ULL, 1000003ULL}) {
+      SCOPED_TRACE(std::string(algorithm.name) + " count " + std::to_string(count));
+      std::vector<float> values = input(count);
+      std::vector<float> exact = values;
+      CallOptions options{.codec = "exact", .algorithm = algorithm.algorithm};
+      const Statistics plain = communicator.all_reduce(view(exact.data(), count), options);
+      options.codec = "exact+zstd";
+      const std::uint64_t before = communicator.transport().counters().bytes_sent;
+      const Statistics packed = communicator.all_reduce(view(values.data(), count), options);
+      EXPECT_EQ(values, exact);
+      EXPECT_EQ(packed.bytes_sent, communicator.transport().counters().bytes_sent - before);
+      if (count > 100000 && algorithm.algorithm != Algorithm::dense) {
+        EXPECT_LT(packed.bytes_sent * 1.1, plain.bytes_sent);
+      }
+    }
+  }
+}
+
 // From 64 KiB on, dense is MPI's blocking sum if all ranks wait: such calls match there too. Mutation tried: a call
 // with a feedback buffer is never made that way; then the ranks wait for each other until the timeout.
 TEST(MpiCollective, RanksThatDifferInTheFeedbackBufferAreTold) {

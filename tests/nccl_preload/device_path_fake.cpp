@@ -46,7 +46,7 @@ void ask_for_truce(const char* what) {
   }
 }
 
-constexpr std::size_t kAgreement = sizeof(drop_in::RankSettings) + 3 * sizeof(std::uint64_t);
+constexpr std::size_t kAgreement = sizeof(drop_in::RankSettings) + 4 * sizeof(std::uint64_t);
 
 class FakeBackend final : public exchange::NullBackend {
  public:

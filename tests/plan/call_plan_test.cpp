@@ -218,6 +218,16 @@ TEST(CallPlan, WhatOnlySessionsDoIsRefused) {
   }
 }
 
+TEST(CallPlan, PackedFramesAreSentThoughTheyLoseNothing) {
+  const CallPlanner planner(Policy::parse("[defaults]\ncodec = \"exact+zstd\""));
+  EXPECT_EQ(planner.resolve({.count = 1 << 20, .communicator_size = 4}).pass, Pass::no);
+  EXPECT_FALSE(planner.only_exact());
+  EXPECT_THAT(planner.notes(), ::testing::Contains(HasSubstr("over device memory write")));
+  const CallPlanner exact(Policy::parse("[defaults]\ncodec = \"exact\""));
+  EXPECT_EQ(exact.resolve({.count = 1 << 20, .communicator_size = 4}).pass, Pass::exact);
+  EXPECT_THAT(exact.notes(), ::testing::Not(::testing::Contains(HasSubstr("over device memory write"))));
+}
+
 TEST(CallPlan, ABoundIsForCallsAlone) {
   const Policy policy = Policy::parse("[[rule]]\nmatch = \"a\"\nmax_error = 0.01\n");
   EXPECT_TRUE(CallPlanner(policy).bounds_errors());

@@ -45,8 +45,8 @@ match = "*.gone"
             "     2  default          f32    int8        two_shot         2  646.6KiB  " +
                 encoded +
                 "   3.97\n"
-                "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded; all "
-                "codecs but exact are lossy)\n"
+                "(buckets start in this order; encoded: payload without frame headers, of exact+zstd the most; ratio: "
+                "bytes / encoded; all codecs but exact and exact+zstd are lossy)\n"
                 "warning: rule 2 at p.toml:6 (*.gone) matched no tensor\n"
                 "note: 1 of 5 tensors have no name: rules with `match` do not apply to them\n");
 }

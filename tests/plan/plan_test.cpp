@@ -192,13 +192,45 @@ TEST(Plan, ErrorFeedbackComesWithFewBits) {
   for (const char* codec : {"int4", "int2", "sign", "topk(10%)+exact", "topk(1%)+int8"}) {
     EXPECT_TRUE(feedback("codec = \"" + std::string(codec) + "\"")) << codec;
   }
-  for (const char* codec : {"exact", "bf16", "fp16", "fp8", "int8"}) {
+  for (const char* codec : {"exact", "exact+zstd", "bf16", "fp16", "fp8", "int8"}) {
     EXPECT_FALSE(feedback("codec = \"" + std::string(codec) + "\"")) << codec;
   }
   EXPECT_TRUE(feedback("codec = \"int8\"\nerror_feedback = \"on\""));
   EXPECT_TRUE(feedback("codec = \"int8\"\nsecond_hop = \"int4\""));
   EXPECT_FALSE(feedback("codec = \"int4\"\nerror_feedback = \"off\""));
   EXPECT_FALSE(feedback("codec = \"exact\"\nerror_feedback = \"on\""));
+}
+
+// Mutation tried: packs_frames() looks at the defaults only.
+TEST(Plan, PackedFramesAreForHostMemory) {
+  const std::vector<TensorInfo> tensors{{"x", 100000, DType::f32, 1}};
+  for (const char* text :
+       {"[defaults]\ncodec = \"exact+zstd\"", "[defaults]\ncodec = \"int8\"\nsecond_hop = \"exact+zstd\"",
+        "[[rule]]\nmatch = \"*\"\ncodec = \"exact+zstd\"", "[tier.intra]\ncodec = \"exact+zstd\"",
+        "[defaults]\nsmall = { codec = \"exact+zstd\" }",
+        "[defaults]\ncodec = \"auto\"\nallow = [\"exact+zstd\", \"int8\"]",
+        "[defaults]\nwarmup = [ { until_step = 5, codec = \"exact+zstd\" } ]"}) {
+    const Policy policy = Policy::parse(text);
+    EXPECT_NO_THROW(static_cast<void>(make_plan(policy, tensors, {.world_size = 2}))) << text;
+    try {
+      static_cast<void>(make_plan(policy, tensors, {.world_size = 2, .packs_frames = false}));
+      ADD_FAILURE() << text << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_THAT(error.what(), HasSubstr("over device memory write codec = \"exact\""));
+    }
+  }
+  EXPECT_NO_THROW(static_cast<void>(
+      make_plan(Policy::parse("[defaults]\ncodec = \"exact\""), tensors, {.world_size = 2, .packs_frames = false})));
+}
+
+TEST(Plan, PackedFramesAreNeverANativeSumAndPlainInsideNodes) {
+  const plan::Plan flat = plan_of("[defaults]\ncodec = \"exact+zstd\"");
+  EXPECT_NE(flat.buckets.at(0).algorithm, Algorithm::dense);
+  EXPECT_THAT(flat.explain(), HasSubstr("of exact+zstd the most"));
+  const Policy tiered = Policy::parse("[defaults]\ncodec = \"exact+zstd\"\nalgorithm = \"hierarchical\"");
+  const plan::Plan plan = make_plan(tiered, {{"x", 100000, DType::f32, 1}}, {.world_size = 4, .nodes = {0, 0, 1, 1}});
+  EXPECT_EQ(plan.buckets.at(0).stages.back().intra, CodecSpec::exact());
 }
 
 TEST(Plan, TheOwnerEncodesLikeTheRanksUnlessToldOtherwise) {

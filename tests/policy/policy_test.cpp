@@ -118,6 +118,7 @@ TEST(Policy, ExactAndDenseLeaveSmallTensorsExactToo) {
     EXPECT_EQ(policy.defaults.codec, codec("exact")) << defaults;
     EXPECT_EQ(policy.small->codec, codec("exact")) << defaults;
   }
+  EXPECT_EQ(Policy::parse("[defaults]\ncodec = \"exact+zstd\"").small->codec, codec("exact")) << "nothing to pack";
   EXPECT_EQ(Policy::parse("[defaults]\ncodec = \"exact\"\nsmall = { codec = \"bf16\" }").small->codec, codec("bf16"));
   EXPECT_FALSE(Policy::parse("[defaults]\nsmall = \"off\"").small);
   EXPECT_EQ(Policy::parse("[[rule]]\nalgorithm = \"dense\"").rules[0].policy.codec, codec("exact"));
@@ -263,7 +264,7 @@ TEST(Policy, BadValues) {
             "ranks_per_node is 0; write how many ranks in a row share a node, from 1 on"},
            {"[tier]\nranks_per_node = \"8\"", "2:18", "ranks_per_node must be an integer such as 8, not a string"},
            {"[tier]\nintra = \"bf16\"", "2:9", "intra must be a table; write [tier.intra] on a line of its own"},
-           {"[tier.intra]\ncodec = \"int9\"", "2:9", "codec \"int9\": write one of exact, bf16"},
+           {"[tier.intra]\ncodec = \"int9\"", "2:9", "codec \"int9\": write one of exact, exact+zstd, bf16"},
            {"[tier.inter]\ncodec = \"int8\"", "1:7",
             "unknown key \"inter\" in [tier]; known here: ranks_per_node, intra"},
            {"[tier.intra]\nranks_per_node = 2", "2:1", "unknown key \"ranks_per_node\" in [tier.intra]"},
@@ -290,6 +291,9 @@ TEST(Policy, Elastic) {
   EXPECT_EQ(Policy::parse("[elastic]\nexpel_slower_than = 3\n").elastic->expel_slower_than, 3);
   EXPECT_TRUE(Policy::parse("[elastic]\ntrust_resets = true\n").elastic->trust_resets);
   EXPECT_FALSE(policy.elastic->trust_resets);
+  EXPECT_FALSE(policy.elastic->replicate_packed);
+  const Policy::Elastic packed = *Policy::parse("[elastic]\nreplicate_as = \"bf16+zstd\"\n").elastic;
+  EXPECT_TRUE(packed.replicate_packed && !packed.replicate_exact);
   EXPECT_EQ(Policy::parse("[elastic]\nreplicate = \"1 step\"\n").elastic->replicate, 1U);
   EXPECT_FALSE(Policy().elastic);
   for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
@@ -304,7 +308,9 @@ TEST(Policy, Elastic) {
            {"replicate = \"10\"", "policy:2:13: replicate = \"10\" is no number of steps; write \"10 steps\""},
            {"replicate = \"0 steps\"", "is no number of steps"},
            {"replicate = \"-1 steps\"", "is no number of steps"},
-           {"replicate_as = \"int8\"", "unknown replicate_as \"int8\"; write \"bf16\" or \"exact\""},
+           {"replicate_as = \"int8\"",
+            "unknown replicate_as \"int8\"; write \"bf16\" or \"exact\", with or without \"+zstd\""},
+           {"replicate_as = \"int8+zstd\"", "unknown replicate_as \"int8+zstd\""},
            {"suspekt = \"5s\"", "suspekt"}}) {
     try {
       static_cast<void>(Policy::parse("[elastic]\n" + text + "\n"));

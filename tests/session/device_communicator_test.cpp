@@ -140,6 +140,24 @@ TEST(DeviceCommunicator, HierarchicalIsRefused) {
   });
 }
 
+TEST(DeviceCommunicator, PackedFramesAreRefused) {
+  for (const CallOptions& options :
+       {CallOptions{.codec = "exact+zstd"}, CallOptions{.codec = "int8", .second_hop = "exact+zstd"}}) {
+    on_ranks(1, [&](const auto& transport) -> std::string {
+      exchange::DeviceCommunicator communicator(std::make_shared<HostDevice>(transport), {});
+      std::vector<float> values(10);
+      try {
+        communicator.all_reduce(view(static_cast<const float*>(values.data()), 10), view(values.data(), 10), options);
+        ADD_FAILURE();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::unsupported);
+        EXPECT_THAT(error.what(), HasSubstr("packs frames on the cores of hosts; over device memory write exact"));
+      }
+      return {};
+    });
+  }
+}
+
 // The device was asked to do nothing else, and a captured call must not be waited for.
 TEST(DeviceCommunicator, RefusesToWaitInsideACapture) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {

@@ -301,8 +301,8 @@ TEST(Elastic, CopiesComeBackAsTheyWere) {
   std::vector<session::SavedResidual> residuals;
   residuals.push_back({{3, codec::EncodeSite::local}, {7, {1.5F, -0.0F, 3.140625F}}});
   residuals.push_back({{0, codec::EncodeSite::owner}, {1ULL << 40, {}}});
-  for (const bool exact : {false, true}) {
-    const wire::Bytes bytes = session::encode_copy(residuals, 0.5, exact);
+  for (const session::CopyForm form : {session::CopyForm{.exact = false}, {.exact = true}}) {
+    const wire::Bytes bytes = session::encode_copy(residuals, 0.5, form);
     const auto [scale, back] = session::decode_copy(bytes);
     EXPECT_EQ(scale, 0.5);
     ASSERT_EQ(back.size(), 2U);
@@ -312,6 +312,40 @@ TEST(Elastic, CopiesComeBackAsTheyWere) {
     EXPECT_EQ(back[1].range.offset, 1ULL << 40);
     for (std::size_t length = 0; length < bytes.size(); ++length) {
       EXPECT_THROW(static_cast<void>(session::decode_copy(std::span(bytes).first(length))), Error) << length;
+    }
+  }
+}
+
+// Mutation tried: pieces are taken to have the same bytes as the first.
+TEST(Elastic, PackedCopiesComeBackAsTheyWereInFewerBytes) {
+  const unsigned seed = 5;
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, 1e-3F);
+  std::vector<float> values(300'001);  // more than a piece
+  std::generate(values.begin(), values.end(), [&] { return normal(random); });
+  std::vector<float> noise(1000);
+  std::generate(noise.begin(), noise.end(),
+                [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(random() & 0x7f7fffffU)); });
+  const std::vector<session::SavedResidual> residuals{{{1, codec::EncodeSite::local}, {0, values}},
+                                                      {{2, codec::EncodeSite::owner}, {9, noise}}};
+  for (const bool exact : {false, true}) {
+    const wire::Bytes plain = session::encode_copy(residuals, 1, {.exact = exact});
+    wire::Bytes packed = session::encode_copy(residuals, 1, {.exact = exact, .packed = true});
+    EXPECT_LT(static_cast<double>(packed.size()) * (exact ? 1.15 : 1.4), static_cast<double>(plain.size()));
+    const auto wanted = session::decode_copy(plain).residuals;
+    const auto back = session::decode_copy(packed).residuals;
+    ASSERT_EQ(back.size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(back[i].range.values, wanted[i].range.values);
+    }
+    for (int round = 0; round < 300; ++round) {
+      wire::Bytes damaged = packed;
+      damaged[random() % (round % 2 == 0 ? 200 : damaged.size())] = static_cast<std::byte>(random());
+      try {
+        static_cast<void>(session::decode_copy(damaged));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::corrupt) << error.what() << ", seed " << seed << ", round " << round;
+      }
     }
   }
 }

@@ -31,7 +31,12 @@ class FaultyTransport final : public Decorator<Entry> {
   }
 
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, false);
+  }
+  void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, true);
+  }
   void post_all_reduce(Operation& operation, View data) override {
     begin_all_reduce(operation, *this, data);  // this throws, as there is no such call
   }
@@ -56,6 +61,7 @@ class FaultyTransport final : public Decorator<Entry> {
   }
 
  private:
+  void receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most);
   bool step(Time now) override;
   [[nodiscard]] Time next_event(Time limit) const override;
 
@@ -143,11 +149,11 @@ void FaultyTransport::post_send(Operation& operation, int peer, Tag tag, std::sp
   });
 }
 
-void FaultyTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
-  begin_receive(operation, *this, peer, tag, data);
+void FaultyTransport::receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most) {
+  begin_receive(operation, *this, peer, tag, data, at_most);
   Entry& entry = add(operation);
   if (!killed_) {
-    hand_over(operation, [&] { inner_->post_receive(entry.inner, peer, tag, data); });
+    hand_over(operation, [&] { post_inner_receive(entry); });
   }
 }
 

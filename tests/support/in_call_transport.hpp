@@ -31,6 +31,9 @@ class InCallTransport final : public Transport {
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
     inner_->post_receive(operation, peer, tag, data);
   }
+  void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    inner_->post_receive_at_most(operation, peer, tag, data);
+  }
   void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
   void all_reduce(View data) override {
     ++calls_;

@@ -137,6 +137,11 @@ class MortalTransport final : public Transport {
     go_on();
     inner_->post_receive(operation, peer, tag, data);
   }
+  void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    note(tag);
+    go_on();
+    inner_->post_receive_at_most(operation, peer, tag, data);
+  }
   void post_all_reduce(Operation& operation, View data) override {
     life_->note("native sum");
     go_on();

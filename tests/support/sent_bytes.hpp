@@ -45,6 +45,9 @@ class SentBytes final : public Transport {
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
     inner_->post_receive(operation, peer, tag, data);
   }
+  void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    inner_->post_receive_at_most(operation, peer, tag, data);
+  }
   void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
   bool progress(std::chrono::microseconds wait) override { return inner_->progress(wait); }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }

@@ -8,6 +8,7 @@ namespace gradwire::support {
 
 namespace play {  // play_sessions.cpp, play_state.cpp, play_calls.cpp
 void codecs(Place);
+void packed(Place);
 void feedback(Place);
 void automatic(Place);
 void hierarchical(Place);
@@ -64,6 +65,7 @@ void optimizers(Place);
 
 namespace play_in_c {  // play_c.cpp
 void codecs();
+void packed();
 void feedback();
 void automatic();
 void hierarchical();

@@ -45,6 +45,8 @@ constexpr Cell kJobEnds = none("The job ends as a whole.");
 
 constexpr Feature kFeatures[] = {
     {"What travels", "codecs: exact, bf16, int8, int4, ...", everywhere(), &play::codecs, IN_C(codecs)},
+    {"What travels", "`exact+zstd`: the bits of exact in fewer bytes",
+     host_only(refused(kUnsupported, "exact+zstd packs frames on the cores of hosts")), &play::packed, IN_C(packed)},
     {"What travels", "topk, error feedback, warm-up, decay", everywhere(), &play::feedback, IN_C(feedback)},
     {"What travels",
      "`codec = \"auto\"`: chosen by measurement",

@@ -44,6 +44,8 @@ void codecs() {
   }
 }
 
+void packed() { steps(with("exact+zstd"), 1); }
+
 void feedback() {
   SessionInC session(with("topk(1%)+int8", "decay = 0.9\nwarmup = [{ until_step = 1, codec = \"int8\" }]\n"));
   session.add().step(3);

@@ -56,6 +56,10 @@ void codecs(Place place) {
   }
 }
 
+void packed(Place place) {
+  steps(place, with("exact+zstd"), 1, [&](const Rank& rank) { EXPECT_EQ(rank.gradient[7], kMean); });
+}
+
 void feedback(Place place) {
   steps(place, with("topk(1%)+int8", "decay = 0.9\nwarmup = [{ until_step = 1, codec = \"int8\" }]\n"), 3,
         [](Rank& rank) { EXPECT_GT(rank.session.residual_bytes(), 0U); });

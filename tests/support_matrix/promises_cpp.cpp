@@ -149,6 +149,12 @@ constexpr Promise kPromisesOfCpp[] = {
     {"table.hpp", "prefetch()", "Error(invalid_argument) without one.", kInvalid, "there is no cache; set cache_bytes",
      [] { with_own_table([](Table& table) { table.prefetch(kIds); }); }},
 
+    {"transport.hpp", "post_receive_at_most()", "Error(unsupported) unless capabilities() says receives_at_most.",
+     kUnsupported, "receives only messages of a size that is known before",
+     [] {  // as a transport of a user that does not override it
+       Operation operation;
+       make_inproc_world(2)[0]->Transport::post_receive_at_most(operation, 1, 0, {});
+     }},
     {"transport.hpp", "post_all_reduce()", "Error(unsupported) where capabilities() has no such dtype.", kUnsupported,
      "has no native all-reduce of f16",
      [] {

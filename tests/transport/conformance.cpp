@@ -118,6 +118,74 @@ void message_of_another_size(Transport& transport) {
   }
 }
 
+// Mutations tried: a receive of at most n bytes keeps the size that was posted; MPI's short message counts as a head.
+void at_most_takes_any_smaller_size(Transport& transport) {
+  ASSERT_TRUE(transport.capabilities().receives_at_most);
+  constexpr std::array kSizes{0UL, 1UL, 2040UL, 2047UL, 2048UL, 2049UL, 8192UL, 8193UL, 100'000UL};
+  for (const bool receives_first : {true, false}) {
+    const TransportCounters before = transport.counters();
+    Batch sends(transport);
+    Batch receives(transport);
+    std::uint64_t bytes = 0;
+    for (const bool receiving : {receives_first, !receives_first}) {
+      for (std::size_t i = 0; i < 2 * kSizes.size(); ++i) {
+        const std::size_t size = kSizes[i / 2];
+        const std::size_t room = i % 2 == 0 ? size : size + std::array{1UL, 5000UL, 100'000UL}[i % 3];
+        for (const int peer : peers_of(transport)) {
+          if (receiving) {
+            receives.receive_at_most(peer, 6, room, pattern(peer, transport.rank(), i, size));
+          } else {
+            sends.send(peer, 6, pattern(transport.rank(), peer, i, size));
+            bytes += size;
+          }
+        }
+      }
+      transport.progress(milliseconds(2));
+    }
+    receives.wait();
+    sends.wait();
+    EXPECT_EQ(transport.counters().bytes_sent - before.bytes_sent, bytes);
+    EXPECT_EQ(transport.counters().bytes_received - before.bytes_received, bytes) << "what came, not the room for it";
+  }
+}
+
+void both_kinds_of_receives_stay_in_order(Transport& transport) {
+  ASSERT_TRUE(transport.capabilities().receives_at_most);
+  Batch batch(transport);
+  for (std::size_t i = 0; i < 40; ++i) {
+    const std::size_t bytes = std::array{3UL, 30'000UL, 0UL, 2500UL, 700UL}[i % 5];
+    for (const int peer : peers_of(transport)) {
+      if (i % 3 == 0) {
+        batch.receive(peer, 7, pattern(peer, transport.rank(), i, bytes));
+      } else {
+        batch.receive_at_most(peer, 7, i % 3 == 1 ? 40'000 : bytes, pattern(peer, transport.rank(), i, bytes));
+      }
+      batch.send(peer, 7, pattern(transport.rank(), peer, i, bytes));
+    }
+  }
+  batch.wait();
+}
+
+void longer_than_at_most(Transport& transport) {
+  ASSERT_TRUE(transport.capabilities().receives_at_most);
+  const int last = transport.world_size() - 1;
+  Tag tag = 50;
+  for (const auto& [room, sent] : {std::array{0UL, 1UL}, {8UL, 16UL}, {100UL, 100'000UL}, {100'000UL, 100'001UL}}) {
+    ++tag;
+    Batch batch(transport);
+    if (last > 0 && transport.rank() == last) {
+      batch.send(0, tag, Bytes(sent));
+    } else if (last > 0 && transport.rank() == 0) {
+      batch.receive_at_most(last, tag, room, {});
+      const Error error = error_of([&] { batch.wait(); });
+      EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      EXPECT_THAT(error.what(), HasSubstr("at most " + std::to_string(room) + " bytes"));
+      EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(last) + ", tag " + std::to_string(tag)));
+    }
+    barrier(transport, 1);
+  }
+}
+
 // The cause is told by the error, not by its code. Mutation tried: an abort keeps the code and the text alone.
 void abort_reaches_every_waiter(Transport& transport) {
   const int origin = transport.world_size() - 1;
@@ -234,10 +302,13 @@ void cancelled_receive_takes_nothing(Transport& transport) {
       transport.progress(microseconds(0));
       EXPECT_TRUE(transport.cancel(cancelled));
       EXPECT_TRUE(transport.cancel(cancelled)) << "cancelling an operation that is not pending is no error";
+      transport.post_receive_at_most(cancelled, previous, 4, untouched);
+      transport.progress(microseconds(0));
+      EXPECT_TRUE(transport.cancel(cancelled));
       barrier(transport, 1);
       Batch batch(transport);
       batch.send(next, 4, pattern(transport.rank(), next, bytes, bytes));
-      batch.receive(previous, 4, pattern(previous, transport.rank(), bytes, bytes));
+      batch.receive_at_most(previous, 4, 2 * bytes, pattern(previous, transport.rank(), bytes, bytes));
       batch.wait();
       EXPECT_TRUE(untouched == Bytes(bytes));
     }
@@ -348,6 +419,9 @@ constexpr std::array kScenarios{
     Scenario{"many_tags_matched_in_any_order", many_tags_matched_in_any_order},
     Scenario{"flood_both_ways", flood_both_ways},
     Scenario{"message_of_another_size", message_of_another_size},
+    Scenario{"at_most_takes_any_smaller_size", at_most_takes_any_smaller_size},
+    Scenario{"both_kinds_of_receives_stay_in_order", both_kinds_of_receives_stay_in_order},
+    Scenario{"longer_than_at_most", longer_than_at_most},
     Scenario{"abort_reaches_every_waiter", abort_reaches_every_waiter},
     Scenario{"abort_from_a_thread_wakes_its_own_rank", abort_from_a_thread_wakes_its_own_rank},
     Scenario{"counters_are_exact", counters_are_exact},

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -58,6 +60,14 @@ class Batch {
     transport_.post_receive(entry.operation, peer, tag, entry.data);
     return entry.operation;
   }
+  /// The same of a receive of at most `room` bytes; wait() also checks that the size is that of `expected`, and that
+  /// nothing was written past the room.
+  Operation& receive_at_most(int peer, Tag tag, std::size_t room, Bytes expected) {
+    Entry& entry = entries_.emplace_back(Entry{{}, Bytes(room + kGuard.size()), std::move(expected), peer, tag});
+    std::copy(kGuard.begin(), kGuard.end(), entry.data.end() - kGuard.size());
+    transport_.post_receive_at_most(entry.operation, peer, tag, std::span(entry.data).first(room));
+    return entry.operation;
+  }
   /// Progresses until all operations are done, then checks the received bytes. Throws after a minute.
   void wait() {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -70,12 +80,18 @@ class Batch {
         }
       }
       if (entry.operation.kind == Operation::Kind::receive) {
+        if (entry.operation.at_most) {
+          EXPECT_TRUE(std::equal(kGuard.begin(), kGuard.end(), entry.data.end() - kGuard.size()));
+          EXPECT_EQ(entry.operation.bytes, entry.expected.size());
+          entry.data.resize(entry.expected.size());
+        }
         EXPECT_TRUE(entry.data == entry.expected) << "wrong bytes from rank " << entry.peer << ", tag " << entry.tag;
       }
     }
   }
 
  private:
+  static constexpr std::array kGuard{std::byte{0xa5}, std::byte{0x5a}, std::byte{0x96}, std::byte{0x69}};
   struct Entry {
     Operation operation;
     Bytes data;

@@ -37,6 +37,11 @@ void check_call(const ConstView& input, const View& output, const CallOptions& o
     throw Error(ErrorCode::unsupported,
                 "all_reduce: the algorithm hierarchical is not for device memory in this version; write two_shot");
   }
+  if (options.codec.values == codec::kPackedId ||
+      options.second_hop.value_or(options.codec).values == codec::kPackedId) {
+    throw Error(ErrorCode::unsupported,
+                "all_reduce: exact+zstd packs frames on the cores of hosts; over device memory write exact");
+  }
   if (options.feedback != nullptr) {
     throw Error(ErrorCode::unsupported, "all_reduce: error feedback over device memory needs a session");
   }

@@ -26,6 +26,18 @@ WindowLimits bounded_by(const Transport& transport, WindowLimits limits) {
   return limits;
 }
 
+void check_receives(const Transport& transport, const Task& task) {
+  const HopCodecs& codecs = task.call.codecs;
+  for (const codec::Codec* each : {&codecs.first, &codecs.second, &codecs.node}) {
+    if (each->packed() && !transport.capabilities().receives_at_most) {
+      throw Error(ErrorCode::unsupported,
+                  task.name + ": frames of codec " + each->spec().to_string() + " differ in size, and transport " +
+                      transport.name() +
+                      " receives only messages of a size that is known before; write codec = \"exact\"");
+    }
+  }
+}
+
 }  // namespace
 
 HostExecutor::HostExecutor(Transport& transport, HostExecutorOptions options)
@@ -50,6 +62,7 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
     throw Error(ErrorCode::invalid_argument,
                 task.name + ": weight " + std::to_string(task.weight) + " must be finite and not below 0");
   }
+  check_receives(transport_, task);
   auto execution = std::make_shared<Execution>();
   Execution& e = *execution;
   e.schedule_ = std::move(schedule);

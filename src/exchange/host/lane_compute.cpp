@@ -167,7 +167,7 @@ void LaneRun::encode(const Instruction& instruction) {
     const void* values = scaled_contribution(first, count, {.local = task_.call.residuals.keeps.local}, scale);
     write_tile(writer, instruction.site, first, count, values, scale);
   });
-  execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
+  execution_->statistics_.nonfinite_frames += finish(writer, instruction.slot) ? 1 : 0;
   slots_[instruction.slot].from = executor_.transport_.rank();
   slots_[instruction.slot].hop = instruction.hop;
 }
@@ -176,11 +176,14 @@ void LaneRun::reduce(const Instruction& instruction) {
   const codec::Codec& codec = task_.call.codecs.first;
   const bool part = instruction.site == codec::EncodeSite::intra;  // the sum is only a node's part
   std::vector<std::optional<FrameReader>> readers(instruction.inputs.size());
+  std::vector<memory::BufferPool::Buffer> rooms(readers.size());
   for (std::size_t i = 0; i < readers.size(); ++i) {
     if (instruction.inputs[i] != kOwnInput) {
       const SlotState& slot = slots_[instruction.inputs[i]];
-      readers[i].emplace(task_.call.codecs.of(slot.hop), frame_info(instruction, slot.hop), executor_.options_.checksum,
-                         slot.buffer.bytes(), slot.from);
+      const codec::Codec& coded = task_.call.codecs.of(slot.hop);
+      rooms[i] = room_for(coded, instruction.chunk.count);
+      readers[i].emplace(coded, frame_info(instruction, slot.hop), executor_.options_.checksum, message_in(slot),
+                         slot.from, rooms[i].bytes());
     }
   }
   std::optional<FrameWriter> writer;
@@ -216,7 +219,7 @@ void LaneRun::reduce(const Instruction& instruction) {
     }
     write_tile(*writer, instruction.site, first, count, sum, scale);
   });
-  bool nonfinite = writer && writer->finish();
+  bool nonfinite = writer && finish(*writer, instruction.slot);
   for (const auto& reader : readers) {
     nonfinite = nonfinite || (reader && reader->nonfinite());
   }
@@ -232,8 +235,9 @@ void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
 void LaneRun::decode(const Instruction& instruction) {
   const codec::Codec& codec = task_.call.codecs.of(instruction.hop);
   const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.preconditioned;
+  const memory::BufferPool::Buffer room = room_for(codec, instruction.chunk.count);
   FrameReader reader(codec, frame_info(instruction, instruction.hop), executor_.options_.checksum,
-                     slots_[instruction.slot].buffer.bytes(), instruction.peer);
+                     message_in(slots_[instruction.slot]), instruction.peer, room.bytes());
   for_each_tile(instruction.chunk, [&](std::uint64_t first, std::uint32_t count) {
     if (as_stored) {
       void* bytes = task_.tensors.target_verbatim(first, count, scratch().sum);
@@ -293,7 +297,7 @@ void LaneRun::check_early_frames() {
       continue;
     }
     pending.terms_known = true;
-    codec::check_terms(slot.buffer.bytes(), *task_.terms, slot.from);
+    codec::check_terms(message_in(slot), *task_.terms, slot.from);
   }
 }
 
@@ -376,8 +380,25 @@ void LaneRun::native(const Instruction& instruction) {
 
 std::span<std::byte> LaneRun::open_slot(const Instruction& instruction) {
   SlotState& slot = slots_[instruction.slot];
-  slot.buffer = executor_.pool_.acquire(slot_bytes(instruction));
+  slot.filled = slot_bytes(instruction);
+  slot.buffer = executor_.pool_.acquire(slot.filled);
   return slot.buffer.bytes();
+}
+
+std::span<const std::byte> LaneRun::message_in(const SlotState& slot) {
+  return slot.buffer.bytes().first(slot.receive != nullptr ? slot.receive->bytes : slot.filled);
+}
+
+memory::BufferPool::Buffer LaneRun::room_for(const codec::Codec& codec, std::uint32_t count) const {
+  const std::uint64_t bytes = codec.room_bytes(count);
+  return bytes == 0 ? memory::BufferPool::Buffer() : executor_.pool_.acquire(bytes);
+}
+
+// Finishes the frame of a slot; returns whether NaN or Inf was seen.
+bool LaneRun::finish(FrameWriter& writer, Slot slot) {
+  const bool nonfinite = writer.finish();
+  slots_[slot].filled = writer.bytes();
+  return nonfinite;
 }
 
 std::uint64_t LaneRun::slot_bytes(const Instruction& instruction) const {

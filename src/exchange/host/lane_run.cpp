@@ -145,7 +145,11 @@ void LaneRun::post_receive(const Instruction& instruction) {
   slot.from = instruction.peer;
   slot.hop = instruction.hop;
   ++slot.uses;  // the operation needs the slot until it is done
-  executor_.transport_.post_receive(pending.operation, instruction.peer, tag(instruction.hop), bytes);
+  if (instruction.hop != Hop::weight && task_.call.codecs.of(instruction.hop).packed()) {
+    executor_.transport_.post_receive_at_most(pending.operation, instruction.peer, tag(instruction.hop), bytes);
+  } else {
+    executor_.transport_.post_receive(pending.operation, instruction.peer, tag(instruction.hop), bytes);
+  }
   ++open_operations_;
 }
 
@@ -155,7 +159,7 @@ void LaneRun::post_send(const Instruction& instruction) {
   pending.posted = observe::ticks();
   ++slots_[instruction.slot].uses;
   executor_.transport_.post_send(pending.operation, instruction.peer, tag(instruction.hop),
-                                 slots_[instruction.slot].buffer.bytes());
+                                 message_in(slots_[instruction.slot]));
   ++open_operations_;
   if (instruction.hop != Hop::weight) {
     ++execution_->statistics_.frames_sent;

@@ -37,6 +37,7 @@ class LaneRun {
  private:
   struct SlotState {
     memory::BufferPool::Buffer buffer;
+    std::uint64_t filled = 0;  // bytes of it that this rank wrote: a packed frame may be smaller than its buffer
     Operation* receive = nullptr;
     int from = -1;           // the rank that made the frame
     Hop hop = Hop::own;      // the encoding that it comes from
@@ -81,6 +82,11 @@ class LaneRun {
   [[nodiscard]] bool verbatim() const;
   [[nodiscard]] bool divides() const;
   std::span<std::byte> open_slot(const Instruction& instruction);
+  // The frame or other message that a slot holds.
+  [[nodiscard]] static std::span<const std::byte> message_in(const SlotState& slot);
+  // Memory in which a frame is unpacked; none where that needs none.
+  [[nodiscard]] memory::BufferPool::Buffer room_for(const codec::Codec& codec, std::uint32_t count) const;
+  bool finish(codec::FrameWriter& writer, Slot slot);
   // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
   const void* own_input(std::uint64_t first, std::uint32_t count, void* to) const;
   [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;

@@ -23,15 +23,19 @@ constexpr double kBusySeconds = 10e-6;         // time for which a message keeps
 constexpr double kTransportSeconds = 2.5e-10;  // core time for a byte
 constexpr double kEncodeSeconds = 3e-10;       // for an element; a constant, so that all ranks compute the same
 constexpr double kDecodeSeconds = 2e-10;
+constexpr double kPackSeconds = 1.1e-9;  // for a byte
+constexpr double kUnpackSeconds = 4.5e-10;
 constexpr int kMostAtOnce = 4;  // most ranks for one_shot: with eight it took longer than two_shot
 constexpr double kOfTwoRanks = 16;
 constexpr double kLeastGain = 1.05;   // for one_shot: the model is not exact
 constexpr double kTieredGain = 1.25;  // for hierarchical, whose four hops the model predicts worst
 
 CodecCost cost_of(const CodecSpec& codec, DType dtype) {
-  const double bytes =
-      codec == CodecSpec::exact() ? static_cast<double>(element_bytes(dtype)) : bits_per_element(codec) / 8;
-  return {.bytes = bytes, .encode_seconds = kEncodeSeconds, .decode_seconds = kDecodeSeconds};
+  const codec::Codec coded(codec, dtype);
+  const double bytes = coded.lossy() ? bits_per_element(codec) / 8 : static_cast<double>(element_bytes(dtype));
+  return {.bytes = bytes,
+          .encode_seconds = kEncodeSeconds + (coded.packed() ? kPackSeconds * bytes : 0),
+          .decode_seconds = kDecodeSeconds + (coded.packed() ? kUnpackSeconds * bytes : 0)};
 }
 
 Cluster cluster_of(const Tiers& tiers, const std::optional<Link>& link) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kLegend =
     "in: bytes of the tensors; sent: bytes given to the transport; ratio: what a perfect uncompressed algorithm "
-    "sends / sent;\nall codecs but exact are lossy\n"
+    "sends / sent;\nall codecs but exact and exact+zstd are lossy\n"
     "encode, decode, wire (waiting for messages) and total: time of this rank's calls, summed; rel error: of the sums, "
     "- where it is not measured\n";
 

@@ -33,6 +33,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::
               .checksum = false,  // kernels fill in no CRC
               .nodes = std::move(nodes),
               .knows_tiers = device->sums_in_nodes(),
+              .packs_frames = false,
               .node_sums = device->sums_in_nodes(),
               .source = observe::add_source({.kind = observe::Source::Kind::session,
                                              .rank = device->backend().rank(),

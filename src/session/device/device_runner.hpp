@@ -46,7 +46,7 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
                                                  std::uint64_t step) override;
   [[nodiscard]] std::shared_ptr<std::byte> scratch(std::uint64_t bytes) override;
-  void broadcast(std::span<const View> values, int root) override;
+  void broadcast(std::span<const View> values, int root, bool packed) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
   void fail(const Error& error) noexcept override { device_->abort(error); }

@@ -119,11 +119,11 @@ std::shared_ptr<std::byte> DeviceRunner::scratch(std::uint64_t bytes) {
   return {backend.acquire(bytes), [&backend](std::byte* memory) { backend.release(memory); }};
 }
 
-void DeviceRunner::broadcast(std::span<const View> values, int root) {
+void DeviceRunner::broadcast(std::span<const View> values, int root, bool /*packed*/) {
   require_no_capture(*device_, "broadcast");
   const CurrentDevice current(*device_);
   device_->follow_caller();
-  agree_on_broadcast(peers(), values, root);
+  agree_on_broadcast(peers(), values, root, false);
   for (const View& value : values) {
     const exchange::StreamCall call = exchange::make_stream_call({.collective = exchange::Collective::broadcast,
                                                                   .codec = CodecSpec::exact(),

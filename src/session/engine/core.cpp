@@ -6,6 +6,7 @@
 #include "base/current_error.hpp"
 #include "base/log.hpp"
 #include "observe/record.hpp"
+#include "policy/stage.hpp"
 #include "session/engine/session_reports.hpp"
 #include "session/logging/logging.hpp"
 
@@ -70,6 +71,7 @@ void Core::make_plan() {
                           .checksum = runner->info().checksum,
                           .nodes = runner->info().nodes,
                           .knows_tiers = runner->info().knows_tiers,
+                          .packs_frames = runner->info().packs_frames,
                           .node_sums = runner->info().node_sums,
                           .undoable = settings.undoable});
   parts.for_each([this](const Part& part) { part.add_to(*plan); });
@@ -116,6 +118,8 @@ void Core::reset_step(StepWatch::Time now) {
   tensors.begin_step();
   watch.begin(plan->buckets.size(), now);
 }
+
+bool Core::packs_broadcasts() const { return policy::packs_frames(settings.policy); }
 
 void Core::require_between_steps(const char* call) {
   const MutexLock lock(progress.state);

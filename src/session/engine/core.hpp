@@ -113,6 +113,8 @@ struct Core {
   void reset_step(StepWatch::Time now) REQUIRES(progress.state);
   /// Throws Error(invalid_argument), which names `call`, if a step is under way.
   void require_between_steps(const char* call);
+  /// Whether broadcasts travel in packed frames, as the policy's gradients do.
+  [[nodiscard]] bool packs_broadcasts() const;
 };
 
 }  // namespace gradwire::session

@@ -242,7 +242,7 @@ void Engine::broadcast(std::span<const View> values, int root) {
                   "broadcast: a step is under way; call it before the first ready() or after finish()");
     }
   });
-  on_wire([&] { runner->broadcast(values, root); });
+  on_wire([&] { runner->broadcast(values, root, packs_broadcasts()); });
 }
 
 void Engine::reserve() {

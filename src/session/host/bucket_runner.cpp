@@ -147,11 +147,11 @@ std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds
   return ended;
 }
 
-void BucketRunner::broadcast(std::span<const View> values, int root) {
-  agree_on_broadcast(peers_, values, root);
+void BucketRunner::broadcast(std::span<const View> values, int root, bool packed) {
+  agree_on_broadcast(peers_, values, root, packed);
   for (const View& value : values) {
     auto [call, schedule] = exchange::resolve({.collective = exchange::Collective::broadcast,
-                                               .codec = CodecSpec::exact(),
+                                               .codec = packed ? CodecSpec(codec::kPackedId) : CodecSpec::exact(),
                                                .dtype = value.dtype,
                                                .count = value.count,
                                                .root = root},

@@ -50,7 +50,7 @@ class BucketRunner final : public Runner {
   [[nodiscard]] std::shared_ptr<std::byte> scratch(std::uint64_t bytes) override {
     return {new std::byte[bytes], std::default_delete<std::byte[]>()};
   }
-  void broadcast(std::span<const View> values, int root) override;
+  void broadcast(std::span<const View> values, int root, bool packed) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
   void fail(const Error& error) noexcept override {

@@ -43,8 +43,8 @@ void agree_on_text(exchange::Peers& peers, const std::string& mine, const std::s
   compare_texts(peers.all_gather(mine, what), about);
 }
 
-void agree_on_broadcast(exchange::Peers& peers, std::span<const View> values, int root) {
-  std::string mine = "broadcast from rank " + std::to_string(root) + "\n";
+void agree_on_broadcast(exchange::Peers& peers, std::span<const View> values, int root, bool packed) {
+  std::string mine = "broadcast from rank " + std::to_string(root) + (packed ? ", by exact+zstd\n" : "\n");
   for (const View& value : values) {
     mine += std::string(to_string(value.dtype)) + " x " + std::to_string(value.count) + "\n";
   }

@@ -16,8 +16,8 @@ namespace gradwire::session {
 void agree_on_text(exchange::Peers& peers, const std::string& mine, const std::string& what, const std::string& about);
 /// Checks the texts of all ranks, by rank, without communication.
 void compare_texts(const std::vector<std::string>& texts, const std::string& about);
-/// Checks that all ranks have the same root and sizes for a broadcast.
-void agree_on_broadcast(exchange::Peers& peers, std::span<const View> values, int root);
+/// Checks that all ranks have the same root and sizes for a broadcast, and pack its frames or do not.
+void agree_on_broadcast(exchange::Peers& peers, std::span<const View> values, int root, bool packed);
 /// Checks that all ranks have the same agreement_text(), which is `mine`. Ranks send its fingerprint first, since the
 /// text is long and mostly equal. Returns the text `beside` of each rank, which may differ.
 std::vector<std::string> agree_on_plan(exchange::Peers& peers, const std::string& mine, const std::string& beside);

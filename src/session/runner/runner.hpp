@@ -39,7 +39,8 @@ struct RunnerInfo {
   std::string transport = {};             // how bytes travel, for statistics
   bool checksum = false;                  // frames carry a CRC
   std::vector<std::uint32_t> nodes = {};  // see Transport::nodes
-  bool knows_tiers = true;                // see plan::PlanOptions, as the next one
+  bool knows_tiers = true;                // see plan::PlanOptions, as the next two
+  bool packs_frames = true;
   bool node_sums = false;
   bool background = false;       // start() also takes background buckets, each bucket once at a time
   bool crowded = false;          // this node has more ranks than cores
@@ -209,8 +210,9 @@ class Runner : public Buckets {
                                                          std::uint64_t step) = 0;
   /// Returns memory of the kind that gradients are in, for values that nobody reads. It lives as long as the pointer.
   [[nodiscard]] virtual std::shared_ptr<std::byte> scratch(std::uint64_t bytes) = 0;
-  /// Broadcasts the exact values from rank `root`, after a check that all ranks make the same call.
-  virtual void broadcast(std::span<const View> values, int root) = 0;
+  /// Broadcasts the exact values from rank `root`, after a check that all ranks make the same call. `packed`: in packed
+  /// frames, over host memory.
+  virtual void broadcast(std::span<const View> values, int root, bool packed) = 0;
   /// Throws Error(mismatch), which names the ranks whose bytes differ.
   virtual void compare(std::span<const View> values, std::uint64_t step) = 0;
   /// Returns a hash of each view, which must be f32. Ranks with equal bytes get equal hashes. Over device memory it

@@ -24,11 +24,18 @@ class TcpTransport final : public Transport, public RequestSink {
   [[nodiscard]] std::string name() const override { return "tcp"; }
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int world_size() const noexcept override { return static_cast<int>(peers_.size()); }
-  [[nodiscard]] TransportCapabilities capabilities() const override { return {.emulation = {}}; }
+  [[nodiscard]] TransportCapabilities capabilities() const override {
+    return {.receives_at_most = true, .emulation = {}};
+  }
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_; }
 
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, false);
+  }
+  void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    receive(operation, peer, tag, data, true);
+  }
   void post_all_reduce(Operation& operation, View data) override;
   bool progress(std::chrono::microseconds wait) override;
   bool cancel(Operation& operation) noexcept override;
@@ -51,6 +58,7 @@ class TcpTransport final : public Transport, public RequestSink {
     bool unheard = false;      // its control connection ended, and is no longer polled
   };
 
+  void receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most);
   void finished(Request& request) override;
   void failed(Request& request, const std::string& why) override;
 

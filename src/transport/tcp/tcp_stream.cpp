@@ -162,8 +162,8 @@ void Stream::begin_message() {
 
 // Gives the message that is being received to this request.
 void Stream::give_to(Request& request) {
-  const Operation& operation = *request.operation;
-  if (operation.bytes != incoming_.header.bytes) {
+  Operation& operation = *request.operation;
+  if (!takes(operation, incoming_.header.bytes)) {
     incoming_.target = nullptr;
     sink_.failed(request, describe_mismatch(operation, std::to_string(incoming_.header.bytes)));
     return;
@@ -188,7 +188,7 @@ void Stream::end_message() {
 }
 
 void Stream::receive(Request& request) {
-  const Operation& operation = *request.operation;
+  Operation& operation = *request.operation;
   TagQueue& channel = channels_[operation.tag];
   if (channel.messages.empty()) {
     channel.receives.push_back(&request);
@@ -205,7 +205,7 @@ void Stream::receive(Request& request) {
     if (incoming_.target != nullptr && incoming_.bytes > 0) {
       std::memcpy(incoming_.target, message.data.get(), incoming_.bytes);
     }
-  } else if (message.bytes != operation.bytes) {
+  } else if (!takes(operation, message.bytes)) {
     sink_.failed(request, describe_mismatch(operation, std::to_string(message.bytes)));
   } else {
     if (message.bytes > 0) {

@@ -106,9 +106,9 @@ void TcpTransport::post_send(Operation& operation, int peer, Tag tag, std::span<
   want(peer);
 }
 
-void TcpTransport::post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) {
+void TcpTransport::receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data, bool at_most) {
   throw_if_aborted();
-  begin_receive(operation, *this, peer, tag, data);
+  begin_receive(operation, *this, peer, tag, data, at_most);
   peers_[static_cast<std::size_t>(peer)]->stream.receive(add(operation));
 }
 

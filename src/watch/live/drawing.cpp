@@ -147,7 +147,7 @@ std::string legend(std::span<const RankRow> rows) {
     text += "; ratio: bytes uncompressed / sent";
   }
   if (any([](const RankRow& row) { return !row.now.codec.empty(); })) {
-    text += "; codec: all but exact are lossy";
+    text += "; codec: all but exact(+zstd) are lossy";
   }
   return text + "; age: of the rank's file";
 }
