@@ -94,7 +94,7 @@ Stored noise(std::size_t bytes, unsigned seed) {
 
 bool is_packed(const Stored& frame) { return (std::to_integer<int>(frame[6]) & wire::kFlagLength) != 0; }
 
-// Mutations tried: merge() drops the last plane; the size of a plane is that of the plane before it.
+// Mutation tried: split() drops the last plane.
 TEST(Packed, EveryElementComesBackAndNoFrameIsLargerThanExact) {
   for (const DType dtype : kDTypes) {
     for (const Kind& kind : kinds()) {

@@ -201,7 +201,6 @@ TEST(Plan, ErrorFeedbackComesWithFewBits) {
   EXPECT_FALSE(feedback("codec = \"exact\"\nerror_feedback = \"on\""));
 }
 
-// Mutation tried: packs_frames() looks at the defaults only.
 TEST(Plan, PackedFramesAreForHostMemory) {
   const std::vector<TensorInfo> tensors{{"x", 100000, DType::f32, 1}};
   for (const char* text :

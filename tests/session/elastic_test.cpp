@@ -316,7 +316,6 @@ TEST(Elastic, CopiesComeBackAsTheyWere) {
   }
 }
 
-// Mutation tried: pieces are taken to have the same bytes as the first.
 TEST(Elastic, PackedCopiesComeBackAsTheyWereInFewerBytes) {
   const unsigned seed = 5;
   std::mt19937 random(seed);
