@@ -105,7 +105,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"CLI11", {"CLI/*"}, {"src/cli/*"}},
     {"the C library", {"stddef.h", "stdint.h"}, {"include/gradwire/*.h"}},
     {"the processor", {"*intrin.h", "cpuid.h"}, {"src/*", "kernels/*"}},
-    {"AddressSanitizer", {"sanitizer/asan_interface.h"}, {"src/session/*"}},
+    {"AddressSanitizer", {"sanitizer/asan_interface.h"}, {"src/memory/*", "src/session/*"}},
     {"POSIX",
      {"dlfcn.h", "unistd.h", "pthread.h", "semaphore.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h",
       "link.h", "termios.h", "dirent.h", "poll.h"},
