@@ -38,7 +38,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_MAX_ERROR", "share", "none",
                         "calls whose sum has a larger relative error pass from then on (run --max-error)"},
     EnvironmentVariable{"GRADWIRE_MEMORY_LIMIT", "size", "what is left",
-                        "most host memory of a rank's page pool, such as 4GiB; a policy's limit counts if it is lower"},
+                        "most host memory of a process's page pool, such as 4GiB; the policy may lower it"},
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank], otlp:directory", "none",
                         "where every rank's metrics go, one or more"},
     EnvironmentVariable{"GRADWIRE_NODE_KERNEL", "0 | 1", "0",

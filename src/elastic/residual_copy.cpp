@@ -10,7 +10,7 @@ namespace {
 
 enum class Form : std::uint8_t { exact = 1, bf16 = 2 };
 
-void put_values(wire::Bytes& out, const std::vector<float>& values, bool exact) {
+void put_values(wire::Bytes& out, const exchange::ResidualStore::Values& values, bool exact) {
   if (exact) {
     wire::put(out, values.data(), values.size() * sizeof(float));
     return;
@@ -23,13 +23,13 @@ void put_values(wire::Bytes& out, const std::vector<float>& values, bool exact) 
   }
 }
 
-std::vector<float> take_values(wire::ByteReader& in, std::uint64_t count, bool exact) {
+exchange::ResidualStore::Values take_values(wire::ByteReader& in, std::uint64_t count, bool exact) {
   const std::uint64_t element = exact ? sizeof(float) : sizeof(std::uint16_t);
   if (count > in.left() / element) {
     in.fail("it says more residuals than it has bytes");
   }
   const auto bytes = in.take(count * element);
-  std::vector<float> values(count);
+  exchange::ResidualStore::Values values(count);
   if (exact && count > 0) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   }

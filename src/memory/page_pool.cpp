@@ -69,6 +69,9 @@ std::byte* PagePool::allocate(std::size_t bytes, MemoryUse use) {
       throw Error(ErrorCode::out_of_memory, refusal(bytes, "a block for " + std::string(to_string(use)) + " needs"));
     }
     count(use, size.pages * kPageBytes);
+    if (watch_) [[unlikely]] {
+      watch_({memory, bytes, use, true});
+    }
   }
   unpoison(memory, bytes);
   return memory;
@@ -80,6 +83,9 @@ void PagePool::free(std::byte* memory, std::size_t bytes, MemoryUse use) noexcep
   const MutexLock lock(mutex_);
   statistics_.uses[index_of(use)].in_use -= size.pages * kPageBytes;
   statistics_.in_use -= size.pages * kPageBytes;
+  if (watch_) [[unlikely]] {
+    watch_({memory, bytes, use, false});
+  }
   if (!options_.merges_lazily) {
     try {
       join(memory, size.pages);
@@ -172,9 +178,8 @@ void PagePool::join_all() {
   for (std::size_t number = 0; number < kClasses; ++number) {
     Class& of_size = classes_[number];
     const std::size_t doubling = number < kExactPages ? 0 : (number - kExactPages) / kSteps;
-    const std::size_t pages = number < kExactPages
-                                  ? number + 1
-                                  : (kSteps + (number - kExactPages) % kSteps + 1) << (doubling + 1);
+    const std::size_t pages =
+        number < kExactPages ? number + 1 : (kSteps + (number - kExactPages) % kSteps + 1) << (doubling + 1);
     for (; !of_size.free.empty(); of_size.free.pop_back(), --of_size.cut) {
       join(of_size.free.back(), pages);
     }
@@ -197,7 +202,8 @@ std::uint64_t PagePool::give_back(std::uint64_t most) {
   std::uint64_t given = 0;
   for (; !whole.empty() && given < most; whole.pop_back()) {
     PageRun run = whole.back();
-    const std::uint64_t wanted = std::min<std::uint64_t>((most - given - 1) / kRegionBytes + 1, run.pages / kRegionPages);
+    const std::uint64_t wanted =
+        std::min<std::uint64_t>((most - given - 1) / kRegionBytes + 1, run.pages / kRegionPages);
     run.begin = run.end() - wanted * kRegionBytes;
     run.pages = wanted * kRegionPages;
     static_cast<void>(runs_.take_all_between(run.begin, run.end()));
@@ -283,6 +289,11 @@ void PagePool::tend(Clock::time_point now) {
 void PagePool::configure(PagePoolOptions options) {
   const MutexLock lock(mutex_);
   options_ = std::move(options);
+}
+
+void PagePool::watch(std::function<void(const PoolEvent&)> watch) {
+  const MutexLock lock(mutex_);
+  watch_ = std::move(watch);
 }
 
 PagePoolOptions PagePool::options() const {

@@ -37,6 +37,14 @@ struct MemoryLimit {
   std::string source = "no limit";
 };
 
+/// A block that was taken from the pool or freed.
+struct PoolEvent {
+  const std::byte* memory;
+  std::size_t bytes;
+  MemoryUse use;
+  bool taken;
+};
+
 struct PagePoolOptions {
   MemoryLimit limit = {};
   /// If given, it is asked for the limit again before a request is refused.
@@ -49,9 +57,9 @@ struct PagePoolOptions {
   std::uint64_t trim_above = std::uint64_t{64} << 20;
   std::chrono::milliseconds trim_after = std::chrono::seconds(10);
 
-  /// Compaction is due where a request finds no run of pages although more than this share of the pool is free; after so
-  /// many requests in a row that failed; or where a look, every `look_every`, finds more than kAimedReserve times what
-  /// is in use.
+  /// Compaction is due where a request finds no run of pages although more than this share of the pool is free; after
+  /// so many requests in a row that failed; or where a look, every `look_every`, finds more than kAimedReserve times
+  /// what is in use.
   double compact_free = 0.6;
   std::uint32_t compact_failures = 3;
   std::chrono::milliseconds look_every = std::chrono::seconds(30);
@@ -66,16 +74,16 @@ struct PagePoolStatistics {
   std::array<OfUse, kMemoryUses> uses = {};
   std::uint64_t in_use = 0;
   std::uint64_t high_water = 0;
-  std::uint64_t reserved = 0;             // taken from the system: in use, or free for the next request
+  std::uint64_t reserved = 0;  // taken from the system: in use, or free for the next request
   std::uint64_t reserved_high_water = 0;
   std::uint64_t limit = 0;
-  std::uint64_t longest_free = 0;         // the longest run of free pages, without blocks that wait in lists
-  std::uint64_t maps = 0;                 // requests to the system
-  std::uint64_t failures = 0;             // requests that were refused
+  std::uint64_t longest_free = 0;  // the longest run of free pages, without blocks that wait in lists
+  std::uint64_t maps = 0;          // requests to the system
+  std::uint64_t failures = 0;      // requests that were refused
   std::uint64_t compactions = 0;
-  std::uint64_t moved = 0;                // by compactions
-  std::uint64_t trimmed = 0;              // given back to the system
-  HugePages pages = HugePages::off;       // of the newest region
+  std::uint64_t moved = 0;           // by compactions
+  std::uint64_t trimmed = 0;         // given back to the system
+  HugePages pages = HugePages::off;  // of the newest region
 
   [[nodiscard]] std::uint64_t free() const noexcept { return reserved - in_use; }
   /// The share of the free bytes that does not lie in the longest run; 0 where nothing is free.
@@ -99,8 +107,8 @@ class PagePool {
   /// Gives back what is free; a region with a block in it stays mapped for ever.
   ~PagePool();
 
-  /// Uninitialised memory, aligned to kPageBytes; `bytes` is at least 1. Error(out_of_memory) names sizes, the limit and
-  /// who set it. Tell free() the same size and use. Objects of class Block do so.
+  /// Uninitialised memory, aligned to kPageBytes; `bytes` is at least 1. Error(out_of_memory) names sizes, the limit
+  /// and who set it. Tell free() the same size and use. Objects of class Block do so.
   [[nodiscard]] std::byte* allocate(std::size_t bytes, MemoryUse use);
   void free(std::byte* memory, std::size_t bytes, MemoryUse use) noexcept;
 
@@ -118,6 +126,8 @@ class PagePool {
   std::uint64_t compact(std::span<Block* const> blocks);
 
   void configure(PagePoolOptions options);
+  /// `watch` is told from now on of all blocks, in order, and may not use the pool; empty: nobody is.
+  void watch(std::function<void(const PoolEvent&)> watch);
   [[nodiscard]] PagePoolOptions options() const;
   [[nodiscard]] PagePoolStatistics statistics() const;
 
@@ -126,8 +136,8 @@ class PagePool {
   void unlock_after_fork() noexcept RELEASE(mutex_) { mutex_.unlock(); }
 
  private:
-  // Blocks of up to kExactPages pages have a class for each size; above, each doubling has kSteps classes. Larger blocks
-  // than those of the last class have whole pages, and are never kept in lists.
+  // Blocks of up to kExactPages pages have a class for each size; above, each doubling has kSteps classes. Larger
+  // blocks than those of the last class have whole pages, and are never kept in lists.
   static constexpr std::size_t kExactPages = 16;
   static constexpr std::size_t kSteps = 8;
   static constexpr std::size_t kMostClassPages = 1024;
@@ -161,6 +171,7 @@ class PagePool {
   PageSource& source_;
   mutable Mutex mutex_;
   PagePoolOptions options_ GUARDED_BY(mutex_);
+  std::function<void(const PoolEvent&)> watch_ GUARDED_BY(mutex_);
   std::array<Class, kClasses> classes_ GUARDED_BY(mutex_);
   PageRuns runs_ GUARDED_BY(mutex_);
   std::vector<PageRun> unjoined_ GUARDED_BY(mutex_);  // large blocks; has room for all of them

@@ -52,7 +52,7 @@ class PageRuns {
   void insert(PageRun run);
   Place erase(Place place);
 
-  std::map<PageAddress, std::size_t> by_address_;           // begin to pages
+  std::map<PageAddress, std::size_t> by_address_;            // begin to pages
   std::set<std::pair<std::size_t, PageAddress>> by_length_;  // the same runs
   std::size_t pages_ = 0;
 };

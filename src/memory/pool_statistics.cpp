@@ -9,16 +9,11 @@ namespace gradwire::memory {
 
 std::string_view to_string(MemoryUse use) noexcept {
   switch (use) {
-    case MemoryUse::frames:
-      return "frames";
-    case MemoryUse::residuals:
-      return "residuals";
-    case MemoryUse::tables:
-      return "tables";
-    case MemoryUse::copies:
-      return "copies";
-    case MemoryUse::staging:
-      return "staging";
+    case MemoryUse::frames: return "frames";
+    case MemoryUse::residuals: return "residuals";
+    case MemoryUse::tables: return "tables";
+    case MemoryUse::copies: return "copies";
+    case MemoryUse::staging: return "staging";
   }
   return "?";
 }

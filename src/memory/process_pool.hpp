@@ -12,8 +12,8 @@ namespace gradwire::memory {
 /// writes changes nothing in the parent. Error(invalid_argument) for a wrong GRADWIRE_MEMORY_LIMIT.
 [[nodiscard]] PagePool& page_pool();
 
-/// Sets the options of page_pool(), apart from the limit: that is the lower one of `limit` and GRADWIRE_MEMORY_LIMIT. If
-/// there is neither, it is what the pool holds and this rank's share of what the system leaves, looked up whenever a
+/// Sets the options of page_pool(), apart from the limit: that is the lower one of `limit` and GRADWIRE_MEMORY_LIMIT.
+/// If there is neither, it is what the pool holds and this rank's share of what the system leaves, looked up whenever a
 /// request would exceed it. `ranks`: processes of this job on this host. The last call counts.
 void configure_page_pool(PagePoolOptions options, std::optional<std::uint64_t> limit, int ranks);
 

@@ -281,7 +281,7 @@ TEST(PagePool, AgreesWithAMapOfBlocks) {
   for (int round = 0; round < 6000; ++round) {
     const std::uint32_t what = random() % 100;
     if (what < 55) {
-      const std::size_t bytes = random() % 50 == 0 ? 4 * kMiB + random() % (4 * kMiB)
+      const std::size_t bytes = random() % 50 == 0  ? 4 * kMiB + random() % (4 * kMiB)
                                 : random() % 2 == 0 ? 1 + random() % (16 * kKiB)
                                                     : 1 + random() % (512 * kKiB);
       try {
