@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "memory/page_runs.hpp"
 
@@ -15,6 +16,8 @@ enum class HugePages : std::uint8_t {
   hugetlbfs,  // pages that an administrator has set aside; madvise once these are used up
   off,        // pages of 4 KiB
 };
+
+[[nodiscard]] std::string_view to_string(HugePages pages) noexcept;
 
 /// The source of regions. Any thread may call it; one thread at a time.
 class PageSource {

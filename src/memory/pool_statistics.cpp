@@ -18,6 +18,11 @@ std::string_view to_string(MemoryUse use) noexcept {
   return "?";
 }
 
+std::string_view to_string(HugePages pages) noexcept {
+  constexpr std::array<std::string_view, 3> kPages = {"transparent huge pages", "pages of hugetlbfs", "pages of 4 KiB"};
+  return kPages[static_cast<std::size_t>(pages)];
+}
+
 double PagePoolStatistics::fragmentation() const noexcept {
   return free() == 0 ? 0 : 1 - static_cast<double>(std::min(longest_free, free())) / static_cast<double>(free());
 }
@@ -30,9 +35,8 @@ std::string PagePoolStatistics::to_text() const {
               " (at most " + format_bytes(uses[use].high_water) + ')';
     }
   }
-  constexpr std::array<std::string_view, 3> kPages = {"transparent huge pages", "pages of hugetlbfs", "pages of 4 KiB"};
   return text + "; " + format_bytes(reserved) + " reserved (at most " + format_bytes(reserved_high_water) + ") of " +
-         format_bytes(limit) + ", " + std::string(kPages[static_cast<std::size_t>(pages)]);
+         format_bytes(limit) + ", " + std::string(to_string(pages));
 }
 
 }  // namespace gradwire::memory
