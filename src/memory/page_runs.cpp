@@ -61,11 +61,17 @@ PageAddress PageRuns::take(std::size_t pages) {
     return 0;
   }
   const auto [length, begin] = *found;
-  if (length > pages) {
-    insert({begin + pages * kPageBytes, length - pages});
+  const std::size_t left = length - pages;
+  const auto place = by_address_.find(begin);
+  if (left == 0) {
+    erase(place);
+    return begin;
   }
-  erase(by_address_.find(begin));
-  return begin;
+  by_length_.emplace(left, begin);  // the only statement that may throw
+  by_length_.erase(found);
+  place->second = left;
+  pages_ -= pages;
+  return begin + left * kPageBytes;
 }
 
 std::vector<PageRun> PageRuns::take_all_between(PageAddress begin, PageAddress end) {

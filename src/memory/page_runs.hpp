@@ -36,8 +36,9 @@ class PageRuns {
  public:
   /// Adds a run, no page of which is here, and joins it with its neighbours.
   void add(PageRun run);
-  /// Takes `pages` pages from the shortest run that has as many, of several such the one at the lowest address. Returns
-  /// 0 if there is none.
+  /// Takes the last `pages` pages of the shortest run that has as many, of several such the one at the lowest address.
+  /// Returns 0 if there is none. The system maps new regions below the older ones, so that what is left of a run joins
+  /// the next region.
   [[nodiscard]] PageAddress take(std::size_t pages);
   /// Takes all free pages in [begin, end).
   std::vector<PageRun> take_all_between(PageAddress begin, PageAddress end);

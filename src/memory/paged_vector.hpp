@@ -94,4 +94,8 @@ class PagedVector {
   std::size_t count_ = 0;
 };
 
+/// Memory for values that a function needs while it runs.
+template <typename T>
+using ScratchVector = PagedVector<T, MemoryUse::copies>;
+
 }  // namespace gradwire::memory

@@ -39,10 +39,10 @@ TEST(PageRuns, TakeTheShortestThatFits) {
   runs.add({page(20), 3});
   runs.add({page(10), 3});
   EXPECT_EQ(runs.take(9), 0U);
-  EXPECT_EQ(runs.take(2), page(10)) << "the lower of two equal ones";
-  EXPECT_EQ(runs.take(1), page(12));
-  EXPECT_EQ(runs.take(4), page(0));
+  EXPECT_EQ(runs.take(2), page(11)) << "the end of the lower of two equal ones";
+  EXPECT_EQ(runs.take(1), page(10));
   EXPECT_EQ(runs.take(4), page(4));
+  EXPECT_EQ(runs.take(4), page(0));
   EXPECT_EQ(runs.pages(), 3U);
 }
 

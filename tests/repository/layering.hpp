@@ -29,7 +29,7 @@ inline const std::vector<Layer> kLayers = {
     {"wire", {"base"}, {}},
     {"membership", {"wire"}, {}},
     {"kernels", {"wire"}, {}},
-    {"codec", {"kernels", "wire"}, {"codec_spec"}},
+    {"codec", {"kernels", "memory", "wire"}, {"codec_spec"}},
     {"transport", {"memory", "wire"}, {"transport", "link", "threading", "mpi_transport", "processes"}},
     {"emulation", {"transport"}, {"emulation"}},
     {"exchange", {"codec", "transport", "memory", "observe"}, {"reduction", "communicator"}},

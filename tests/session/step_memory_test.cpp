@@ -8,6 +8,8 @@
 #include <atomic>
 #include <barrier>
 #include <cerrno>
+#include <cstdlib>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -118,7 +120,8 @@ class StepMemory : public ::testing::TestWithParam<Case> {};
 // Steps of a model with tensors from 40 bytes to 2 MB. The first three may take memory.
 TEST_P(StepMemory, IsThePoolsAfterTheThirdStep) {
   void* warm_up[4];
-  ::backtrace(warm_up, 4);  // its first call loads a library
+  ::backtrace(warm_up, 4);              // its first call loads a library
+  ::setenv("GRADWIRE_SLOW", "off", 1);  // else /proc is read now and then, through buffers of the C library
   std::barrier meet(kRanks);
   run_ranks(kRanks, [&](std::shared_ptr<Transport> transport) {
     // The ranks' own threads do everything: a further one would take its scratch tiles when it first encodes.
@@ -207,6 +210,62 @@ TEST(LimitedMemory, IsAnErrorBeforeTheFirstStep) {
     ASSERT_TRUE(error);
     EXPECT_THAT(error_of([&] { std::rethrow_exception(error); }).what(),
                 AllOf(HasSubstr("steps of this plan need"), HasSubstr("the limit is 4MiB"), HasSubstr("[memory]")));
+  }
+}
+
+// A limit that is reached within a step, since others took the memory meanwhile, is an error on every rank, too;
+// nothing stays in use.
+TEST(LimitedMemory, WithinAStepIsAnErrorOnEveryRank) {
+  const std::uint64_t before = memory::page_pool().statistics().in_use;
+  std::barrier meet(kRanks);
+  const auto errors = run_ranks_catching(make_inproc_world(kRanks), [&](std::shared_ptr<Transport> transport) {
+    Session session(std::move(transport), policy_from("codec = \"int4\""));
+    std::vector<float> gradient(3'000'000);
+    const TensorId id = session.add("large", view(gradient.data(), gradient.size()));
+    session.reserve();  // ranks agree on the plan, which has room
+    meet.arrive_and_wait();
+    if (session.rank() == 0) {
+      memory::PagePool& pool = memory::page_pool();
+      pool.compact({});
+      memory::PagePoolOptions options = pool.options();
+      options.limit = {pool.statistics().reserved + memory::kRegionBytes, "the test"};
+      options.limit_now = {};
+      pool.configure(options);
+    }
+    meet.arrive_and_wait();
+    session.ready(id);
+    session.finish();
+  });
+  memory::configure_page_pool({}, std::nullopt, 1);
+  bool said = false;
+  for (const std::exception_ptr& error : errors) {
+    ASSERT_TRUE(error);
+    const Error known = error_of([&] { std::rethrow_exception(error); });
+    said = said || known.code() == ErrorCode::out_of_memory;
+    EXPECT_THAT(known.what(), AllOf(HasSubstr("(the test)"), HasSubstr("residuals")));
+  }
+  EXPECT_TRUE(said);
+  EXPECT_EQ(memory::page_pool().statistics().in_use, before);
+}
+
+// Rows are not known before they come: the call that brings them says that they do not fit.
+TEST(LimitedMemory, OfRowsIsAnErrorOfTheirStep) {
+  const auto errors = run_ranks_catching(make_inproc_world(kRanks), [&](std::shared_ptr<Transport> transport) {
+    Session session(std::move(transport), Policy::parse("[memory]\nlimit = \"8MiB\"\n"));
+    const TableId table = session.add_table({.name = "users", .rows = 1'000'000, .width = 64});
+    std::vector<std::uint64_t> ids(1000);
+    const std::vector<float> gradients(ids.size() * 64, 1);
+    for (std::uint64_t step = 0; step < 200; ++step) {
+      std::iota(ids.begin(), ids.end(), step * ids.size());
+      session.push(table, ids, gradients);
+      session.finish();
+    }
+  });
+  memory::configure_page_pool({}, std::nullopt, 1);
+  for (const std::exception_ptr& error : errors) {
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error_of([&] { std::rethrow_exception(error); }).what(),
+                AllOf(HasSubstr("for tables"), HasSubstr("the limit is 8MiB")));
   }
 }
 

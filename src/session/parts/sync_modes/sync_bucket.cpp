@@ -47,7 +47,7 @@ void put_scaled(Scaled how, const View& to, const void* from, double factor) {
   sum.append(to.data, to.data, to.count);
   codec::TensorList more(to.dtype, working);
   more.append(from, nullptr, to.count);
-  std::vector<double> scratch(3 * kTileElements);
+  memory::ScratchVector<double> scratch(3 * kTileElements);
   const auto add = [&]<typename T>(T /*type*/) {
     for (std::uint64_t first = 0; first < to.count; first += kTileElements) {
       const auto count = static_cast<std::uint32_t>(std::min(kTileElements, to.count - first));
