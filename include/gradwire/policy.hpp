@@ -206,13 +206,26 @@ class Policy {
     friend bool operator==(const Device&, const Device&) = default;
   };
 
-  /// Limits of the memory that gradwire takes.
+  /// Limits of the memory that gradwire takes, and how it keeps host memory; see docs/explanation/memory.md.
   struct Memory {
+    enum class HugePages : std::uint8_t { madvise, hugetlbfs, off };
     /// Bytes of the residuals that a drop-in keeps on a device for one communicator.
     std::uint64_t device_residuals = 2ULL << 30;
     /// Whether a rank that is bound to a part of a host with several memory nodes keeps its buffers on the nearest one,
     /// and its progress thread on the last of its cores.
     bool bind = true;
+
+    // The following are those of the page pool of host memory, which all sessions of a process share: the policy of the
+    // session that begins last counts.
+    /// Most bytes that it takes from the system; none: what cgroup and machine leave to each rank of the host.
+    std::optional<std::uint64_t> limit = std::nullopt;
+    HugePages huge_pages = HugePages::madvise;
+    bool merges_lazily = true;                    // freed blocks are joined only when a request needs it
+    std::uint64_t trim_above = 64ULL << 20;       // free bytes that it keeps
+    std::chrono::milliseconds trim_after{10000};  // other free bytes go back after so long without use
+    double compact_free = 0.6;           // compacts if a request finds no run although more than this share is free,
+    std::uint32_t compact_failures = 3;  // or after so many refused requests in a row,
+    std::chrono::milliseconds compact_every{30000};  // or if a look, every so often, finds too much free
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 

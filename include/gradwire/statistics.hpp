@@ -87,6 +87,22 @@ struct Lateness {
   }
 };
 
+/// Bytes of the page pool, which has the payloads in host memory of all sessions of this process.
+struct HostMemory {
+  struct Use {
+    std::string name;  // "frames", "residuals", "tables", "copies", "staging"
+    std::uint64_t bytes_in_use = 0;
+    std::uint64_t peak_bytes = 0;  // the maximum of bytes_in_use
+  };
+  std::uint64_t bytes_in_use = 0;
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t held_bytes = 0;  // taken from the system: in use, or free for the next request
+  std::uint64_t limit_bytes = 0;
+  double fragmentation = 0;  // the share of the free bytes outside the longest free run
+  std::string pages;         // of the newest region: "transparent huge pages", "pages of hugetlbfs", "pages of 4 KiB"
+  std::vector<Use> uses;
+};
+
 /// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
 struct SessionStatistics {
   struct Group {
@@ -111,6 +127,7 @@ struct SessionStatistics {
   double comparison_seconds = 0;      // this rank's seconds for comparing, with measuring and deciding
   std::vector<CodecSwitch> switches;  // of codec = "auto", from the first choice on
   std::optional<DeviceMemory> device_memory = {};  // over device memory only
+  std::optional<HostMemory> host_memory = {};      // only in statistics of this process's own session
 
   /// The totals over all groups.
   [[nodiscard]] Statistics all() const;

@@ -37,6 +37,8 @@ constexpr std::array kVariables{
                         "least severe log line that is printed, to standard error"},
     EnvironmentVariable{"GRADWIRE_MAX_ERROR", "share", "none",
                         "calls whose sum has a larger relative error pass from then on (run --max-error)"},
+    EnvironmentVariable{"GRADWIRE_MEMORY_LIMIT", "size", "what is left",
+                        "most host memory of a process's page pool, such as 4GiB; the policy may lower it"},
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank], otlp:directory", "none",
                         "where every rank's metrics go, one or more"},
     EnvironmentVariable{"GRADWIRE_NODE_KERNEL", "0 | 1", "0",
@@ -146,11 +148,12 @@ std::vector<std::string> environment_problems(ObservingToo observing) {
       problems.push_back(std::string(variable.name) + " is \"" + *value + "\"; write one of " +
                          std::string(variable.values));
     }
-    if (value && (variable.values == "duration" || variable.values == "share")) {
+    if (value && (variable.values == "duration" || variable.values == "share" || variable.values == "size")) {
       look([&] {
         try {
-          variable.values == "share" ? static_cast<void>(parse_fraction(*value))
-                                     : static_cast<void>(parse_duration(*value));
+          variable.values == "share"  ? static_cast<void>(parse_fraction(*value))
+          : variable.values == "size" ? static_cast<void>(parse_bytes(*value))
+                                      : static_cast<void>(parse_duration(*value));
         } catch (const Error& error) {
           throw Error(error.code(), std::string(variable.name) + ": " + error.what());
         }

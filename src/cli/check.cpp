@@ -177,6 +177,9 @@ int check(const std::string& file, int ranks, std::ostream& out) {
     print_device(policy.device, out);
   }
   if (policy.memory != Policy::Memory()) {
+    if (policy.memory.limit) {
+      out << "memory: sessions take up to " << format_bytes(*policy.memory.limit) << " of host memory on each rank\n";
+    }
     out << "memory: a drop-in keeps up to " << format_bytes(policy.memory.device_residuals)
         << " of residuals on a device for each communicator\n";
   }

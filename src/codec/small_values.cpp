@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <vector>
+
+#include "memory/paged_vector.hpp"
 
 namespace gradwire::codec {
 namespace {
@@ -31,20 +32,19 @@ void count_blocks(const Tile& tile, SmallValues& found) {
   }
 }
 
-SmallValues count_tile(const Tile& tile, std::vector<float>& magnitudes) {
+// `magnitudes` has room for those of a tile.
+SmallValues count_tile(const Tile& tile, float* magnitudes) {
   SmallValues found;
-  magnitudes.clear();
   for (const float value : tile.values) {
     if (value != 0) {
-      magnitudes.push_back(std::abs(value));
+      magnitudes[found.nonzero++] = std::abs(value);
     }
   }
-  found.nonzero = magnitudes.size();
-  if (magnitudes.empty()) {
+  if (found.nonzero == 0) {
     return found;
   }
-  const auto middle = magnitudes.begin() + static_cast<std::ptrdiff_t>((magnitudes.size() - 1) / 2);
-  std::nth_element(magnitudes.begin(), middle, magnitudes.end());
+  const float* const middle = magnitudes + (found.nonzero - 1) / 2;
+  std::nth_element(magnitudes, magnitudes + (found.nonzero - 1) / 2, magnitudes + found.nonzero);
   count_blocks(tile, found);
   for (std::size_t i = 0; i < tile.values.size(); ++i) {
     const double value = tile.values[i];
@@ -85,9 +85,9 @@ SmallValues find_small_values(const Codec& codec, std::span<const float> values)
   if (codec.working() == Working::f64 || !codec.lossy()) {
     return found;
   }
-  std::vector<std::byte> frame(codec.frame_bytes(kTileElements));
-  std::vector<float> dropped(kTileElements);
-  std::vector<float> magnitudes;
+  memory::ScratchVector<std::byte> frame(codec.frame_bytes(kTileElements));
+  memory::ScratchVector<float> dropped(kTileElements);
+  memory::ScratchVector<float> magnitudes(kTileElements);
   for (std::size_t first = 0; first < values.size(); first += kTileElements) {
     const auto tile = values.subspan(first, std::min<std::size_t>(kTileElements, values.size() - first));
     const auto count = static_cast<std::uint32_t>(tile.size());
@@ -95,10 +95,10 @@ SmallValues find_small_values(const Codec& codec, std::span<const float> values)
       continue;
     }
     std::fill_n(dropped.begin(), count, 0.0F);
-    FrameWriter writer(codec, {.count = count}, false, std::span(frame).first(codec.frame_bytes(count)));
+    FrameWriter writer(codec, {.count = count}, false, std::span(frame.data(), codec.frame_bytes(count)));
     writer.write(tile.data(), Residual(dropped.data()), count);
     writer.finish();
-    found.add(count_tile({.values = tile, .dropped = std::span(dropped).first(count)}, magnitudes));
+    found.add(count_tile({.values = tile, .dropped = {dropped.data(), count}}, magnitudes.data()));
   }
   return found;
 }

@@ -59,24 +59,28 @@ void put_values(wire::Bytes& out, std::span<const float> values, CopyForm form) 
   }
 }
 
-std::vector<float> take_values(wire::ByteReader& in, std::uint64_t count, bool exact) {
+exchange::ResidualStore::Values take_values(wire::ByteReader& in, std::uint64_t count, bool exact) {
   // A piece holds a byte and more; a count that cannot be right must not cost memory.
   if (count / kPiece > in.left()) {
     in.fail("it says more residuals than it has bytes");
   }
-  std::vector<float> values;
+  exchange::ResidualStore::Values values;
+  std::uint64_t taken = 0;
   std::vector<std::byte> whole;
   std::vector<std::byte> room;
-  while (values.size() < count) {
-    const auto some = static_cast<std::uint32_t>(std::min<std::uint64_t>(kPiece, count - values.size()));
+  while (taken < count) {
+    const auto some = static_cast<std::uint32_t>(std::min<std::uint64_t>(kPiece, count - taken));
     const codec::Elements elements{some, bytes_each(exact)};
     const auto stored = in.number<std::uint32_t>();
     const std::span<const std::byte> bytes = in.take(stored);
     if (stored > elements.bytes()) {
       in.fail("a piece of " + std::to_string(some) + " residuals has " + std::to_string(stored) + " bytes");
     }
-    values.resize(values.size() + some);
-    const std::span<float> piece = std::span(values).last(some);
+    if (values.size() < taken + some) {  // what has come bounds the memory
+      values.resize(std::min(count, 2 * (taken + some)));
+    }
+    const std::span<float> piece(values.data() + taken, some);
+    taken += some;
     if (stored == elements.bytes()) {
       load_values(bytes.data(), exact, piece);
       continue;
@@ -102,7 +106,7 @@ wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss
     wire::put_number(out, static_cast<std::uint8_t>(residual.key.site));
     wire::put_number(out, residual.range.offset);
     wire::put_number(out, static_cast<std::uint64_t>(residual.range.values.size()));
-    put_values(out, residual.range.values, form);
+    put_values(out, residual.range.values.values(), form);
   }
   return out;
 }

@@ -21,6 +21,9 @@ inline constexpr std::uint32_t kMostRanks = 1'000'000;
 inline constexpr std::uint32_t kMostBlocks = 1U << 16;  // of a kernel, which has no more in any case
 inline constexpr std::uint64_t kMostJoinBytes = 256ULL << 20;  // frames of joined buckets lie in one piece of memory
 inline constexpr std::uint64_t kMostMemory = 1ULL << 50;
+inline constexpr std::uint64_t kLeastLimit = 2ULL << 20;  // a region of the page pool
+inline constexpr std::chrono::milliseconds kLeastMemoryTime{1};
+inline constexpr std::chrono::milliseconds kMostMemoryTime{3600000};
 
 /// The message for bounds of [batch] that leave no accumulation.
 [[nodiscard]] std::string contradiction(const Policy::Batch& batch);

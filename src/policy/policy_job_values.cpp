@@ -84,16 +84,51 @@ Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
 
 Policy::Memory PolicyValues::read_memory(const toml::table& table) const {
   Policy::Memory memory;
-  read_table(table, "in [memory]", {{"device_residuals", [&](const toml::node& node) {
-                                       memory.device_residuals = read_bytes(node, "device_residuals", 0, kMostMemory);
-                                     }},
-                                    {"bind", [&](const toml::node& node) {
-                                       const std::string text = read_string(node, "bind", R"("auto" or "off")");
-                                       if (text != "auto" && text != "off") {
-                                         fail(node, "unknown bind \"" + text + R"("; write "auto" or "off")");
-                                       }
-                                       memory.bind = text == "auto";
-                                     }}});
+  using HugePages = Policy::Memory::HugePages;
+  const auto read_time = [this](const toml::node& node, std::string_view key) {
+    const std::string text = read_string(node, key, "a string such as \"30s\"");
+    const auto time =
+        std::chrono::duration_cast<std::chrono::milliseconds>(read_parsed(node, [&] { return parse_duration(text); }));
+    if (time < kLeastMemoryTime || time > kMostMemoryTime) {
+      fail(node, std::string(key) + " = \"" + text + "\" is not from 1ms to 60min; write such as \"30s\"");
+    }
+    return time;
+  };
+  read_table(
+      table, "in [memory]",
+      {{"device_residuals",
+        [&](const toml::node& node) {
+          memory.device_residuals = read_bytes(node, "device_residuals", 0, kMostMemory);
+        }},
+       {"limit", [&](const toml::node& node) { memory.limit = read_bytes(node, "limit", kLeastLimit, kMostMemory); }},
+       {"huge_pages",
+        [&](const toml::node& node) {
+          const std::string text = read_string(node, "huge_pages", R"("madvise", "hugetlbfs" or "off")");
+          if (text != "madvise" && text != "hugetlbfs" && text != "off") {
+            fail(node, "unknown huge_pages \"" + text + R"("; write "madvise", "hugetlbfs" or "off")");
+          }
+          memory.huge_pages = text == "madvise"     ? HugePages::madvise
+                              : text == "hugetlbfs" ? HugePages::hugetlbfs
+                                                    : HugePages::off;
+        }},
+       {"merge",
+        [&](const toml::node& node) {
+          const std::string text = read_string(node, "merge", R"("lazy" or "at_once")");
+          if (text != "lazy" && text != "at_once") {
+            fail(node, "unknown merge \"" + text + R"("; write "lazy" or "at_once")");
+          }
+          memory.merges_lazily = text == "lazy";
+        }},
+       {"trim_above",
+        [&](const toml::node& node) { memory.trim_above = read_bytes(node, "trim_above", 0, kMostMemory); }},
+       {"trim_after", [&](const toml::node& node) { memory.trim_after = read_time(node, "trim_after"); }},
+       {"compact_free", [&](const toml::node& node) { memory.compact_free = read_share(node, "compact_free", "60%"); }},
+       {"compact_failures",
+        [&](const toml::node& node) {
+          memory.compact_failures = read_uint32(node, "compact_failures", "an integer such as 3", 1, 1000,
+                                                "refused requests in a row, 1 to 1000");
+        }},
+       {"compact_every", [&](const toml::node& node) { memory.compact_every = read_time(node, "compact_every"); }}});
   return memory;
 }
 

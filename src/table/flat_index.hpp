@@ -1,10 +1,12 @@
 // Maps row ids to places in an array. It is a hash table of one array with linear probing, which one memcpy copies.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <utility>
 
+#include "memory/paged_vector.hpp"
 #include "table/hash_ring.hpp"
 
 namespace gradwire::table {
@@ -13,7 +15,7 @@ class FlatIndex {
  public:
   static constexpr std::uint32_t kNone = ~0U;
 
-  FlatIndex() : cells_(16) {}
+  FlatIndex() : cells_(empty_cells(16)) {}
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// The id's place, or kNone.
@@ -47,6 +49,13 @@ class FlatIndex {
     std::uint64_t id = 0;
     std::uint32_t place = kNone;
   };
+  using Cells = memory::PagedVector<Cell, memory::MemoryUse::tables>;
+
+  static Cells empty_cells(std::size_t count) {
+    Cells cells(count);
+    std::fill(cells.begin(), cells.end(), Cell());
+    return cells;
+  }
 
   [[nodiscard]] std::size_t mask() const noexcept { return cells_.size() - 1; }
   [[nodiscard]] std::size_t next(std::size_t cell) const noexcept { return (cell + 1) & mask(); }
@@ -60,8 +69,7 @@ class FlatIndex {
     return cell;
   }
   void grow() {
-    std::vector<Cell> old(2 * cells_.size());
-    old.swap(cells_);
+    const Cells old = std::exchange(cells_, empty_cells(2 * cells_.size()));
     for (const Cell& cell : old) {
       if (cell.place != kNone) {
         cells_[cell_of(cell.id)] = cell;
@@ -69,7 +77,7 @@ class FlatIndex {
     }
   }
 
-  std::vector<Cell> cells_;  // a power of two; at most half are taken
+  Cells cells_;  // a power of two; at most half are taken
   std::size_t count_ = 0;
 };
 

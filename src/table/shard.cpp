@@ -59,7 +59,7 @@ std::span<const float> Shard::find(std::uint64_t id) const noexcept {
     return {};
   }
   const std::uint32_t width = settings_.width;
-  return std::span(pages_[place / kPageRows]->values).subspan(std::size_t{place % kPageRows} * width, width);
+  return pages_[place / kPageRows]->values.values().subspan(std::size_t{place % kPageRows} * width, width);
 }
 
 void Shard::read(std::uint64_t id, float* values) const {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "memory/paged_vector.hpp"
 #include "table/flat_index.hpp"
 #include "table/row_options.hpp"
 
@@ -61,7 +62,7 @@ class Shard {
     std::uint64_t writer = 0;     // the shard that may write here
     std::uint64_t nonfinite = 0;  // a bit for each row
     std::vector<std::uint64_t> ids, versions;
-    std::vector<float> values, accumulators;
+    memory::PagedVector<float, memory::MemoryUse::tables> values, accumulators;
   };
   static_assert(kPageRows == 64, "a page has a bit for each row");
   struct Slot {

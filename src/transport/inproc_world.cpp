@@ -14,7 +14,7 @@ std::uint64_t channel_key(int source, Tag tag) { return static_cast<std::uint64_
 template <class T>
 void sum_in_rank_order(const std::vector<Request*>& members, std::uint64_t count) {
   constexpr std::uint64_t kBlock = kSumBytes / sizeof(T);
-  std::vector<T> sum(std::min(count, kBlock));
+  memory::PagedVector<T, memory::MemoryUse::frames> sum(std::min(count, kBlock));
   const auto values = [](Request* member) { return reinterpret_cast<T*>(member->operation->data); };
   for (std::uint64_t begin = 0; begin < count; begin += kBlock) {
     const std::uint64_t size = std::min(kBlock, count - begin);
@@ -87,7 +87,8 @@ void InprocWorld::send(Request& request) {
     }
     transfer(request, receive);
   } else if (operation.bytes <= kEagerBytes) {
-    channel.messages.push_back({nullptr, {operation.data, operation.data + operation.bytes}});
+    channel.messages.emplace_back();
+    channel.messages.back().bytes.assign({operation.data, operation.bytes});
     finish(request);
   } else {
     channel.messages.push_back({&request, {}});

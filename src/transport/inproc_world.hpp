@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "memory/paged_vector.hpp"
 #include "transport/operations.hpp"
 
 namespace gradwire::transport::inproc {
@@ -32,7 +33,7 @@ struct Request {
 /// A send that no receive has matched yet; without a request its bytes are a copy.
 struct UnmatchedSend {
   Request* request = nullptr;
-  std::vector<std::byte> bytes;
+  memory::PagedVector<std::byte, memory::MemoryUse::frames> bytes;
 };
 
 /// Sends or receives that wait between one source and one destination under one tag, never both kinds at once.

@@ -40,10 +40,16 @@ namespace {
   [[maybe_unused]] const auto& [target_exposed, min_accumulation, max_accumulation, scaling] = all;
 }
 [[maybe_unused]] void know(const Policy::Elastic& all) {
-  [[maybe_unused]] const auto& [suspect, ranks, replicate, exact, spares, expel_slower_than, trust_resets] = all;
+  [[maybe_unused]] const auto& [suspect, ranks, replicate, exact, spares, expel_slower_than, trust_resets, packed] =
+      all;
 }
-[[maybe_unused]] void know(const Policy::Device& all) { [[maybe_unused]] const auto& [blocks, high_priority] = all; }
-[[maybe_unused]] void know(const Policy::Memory& all) { [[maybe_unused]] const auto& [device_residuals] = all; }
+[[maybe_unused]] void know(const Policy::Device& all) {
+  [[maybe_unused]] const auto& [blocks, high_priority, join] = all;
+}
+[[maybe_unused]] void know(const Policy::Memory& all) {
+  [[maybe_unused]] const auto& [device_residuals, bind, limit, huge_pages, merges_lazily, trim_above, trim_after,
+                                compact_free, compact_failures, compact_every] = all;
+}
 [[maybe_unused]] void know(const TableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
                                 gradient_codec, staleness, read_own_writes, cache, copies, timeout, threading] = all;

@@ -75,8 +75,38 @@ void add_device(DefaultTable& table) {
       of_policy("one a tile", [](const Policy& all) { return given(all.device.blocks, "one a tile"); }));
   add(table, "`priority` of `[device]`",
       of_policy("high", [](const Policy& all) { return std::string(all.device.high_priority ? "high" : "normal"); }));
+  add(table, "`join` of `[device]`", of_policy("never", [](const Policy& all) {
+        return all.device.join_bytes == 0 ? "never" : format_bytes(all.device.join_bytes);
+      }));
+  add(table, "`bind` of `[memory]`",
+      of_policy("auto", [](const Policy& all) { return std::string(all.memory.bind ? "auto" : "off"); }));
   add(table, "`device_residuals` of `[memory]`",
       of_policy("2GiB", [](const Policy& all) { return format_bytes(all.memory.device_residuals); }));
+}
+
+void add_host_memory(DefaultTable& table) {
+  using Memory = Policy::Memory;
+  const auto of_memory = [](std::string shown, const std::function<std::string(const Memory&)>& read) {
+    return of_policy(std::move(shown), [read](const Policy& all) { return read(all.memory); });
+  };
+  add(table, "`limit` of `[memory]`", of_memory("what the system leaves", [](const Memory& all) {
+        return given(all.limit, "what the system leaves");
+      }));
+  add(table, "`huge_pages` of `[memory]`", of_memory("madvise", [](const Memory& all) {
+        return std::string(all.huge_pages == Memory::HugePages::madvise ? "madvise" : "another");
+      }));
+  add(table, "`merge` of `[memory]`",
+      of_memory("lazy", [](const Memory& all) { return std::string(all.merges_lazily ? "lazy" : "at_once"); }));
+  add(table, "`trim_above` of `[memory]`",
+      of_memory("64MiB", [](const Memory& all) { return format_bytes(all.trim_above); }));
+  add(table, "`trim_after` of `[memory]`",
+      of_memory("10s", [](const Memory& all) { return format_duration(all.trim_after); }));
+  add(table, "`compact_free` of `[memory]`",
+      of_memory("60%", [](const Memory& all) { return percent(all.compact_free); }));
+  add(table, "`compact_failures` of `[memory]`",
+      of_memory("3", [](const Memory& all) { return std::to_string(all.compact_failures); }));
+  add(table, "`compact_every` of `[memory]`",
+      of_memory("30s", [](const Memory& all) { return format_duration(all.compact_every); }));
 }
 
 void add_elastic(DefaultTable& table) {
@@ -116,6 +146,7 @@ DefaultTable policy_defaults() {
   add_keys_of_a_job(table);
   add_batch(table);
   add_device(table);
+  add_host_memory(table);
   add_elastic(table);
   return table;
 }

@@ -78,7 +78,7 @@ TEST(ResidualStore, UndoesAStep) {
     for (const auto& [key, ranges] : store.entries()) {
       entries[key];
       for (const ResidualStore::Range& range : ranges) {
-        entries[key][range.offset] = range.values;
+        entries[key][range.offset].assign(range.values.begin(), range.values.end());
       }
     }
     return entries;
@@ -97,7 +97,11 @@ TEST(ResidualStore, UndoesAStep) {
         case 0: each([&](ResidualStore& s) { s.keep(key, offset, count); }); break;
         case 1: each([&](ResidualStore& s) { s.drop(key); }); break;
         case 2: each([&](ResidualStore& s) { s.clear_moved(key.tensor); }); break;
-        case 3: each([&](ResidualStore& s) { s.add(key, offset, std::vector<float>(count, 0.5F), 3.0F); }); break;
+        case 3:
+          each([&](ResidualStore& s) {
+            s.add(key, offset, ResidualStore::Values(std::vector<float>(count, 0.5F)), 3.0F);
+          });
+          break;
         case 4:
           each([&](ResidualStore& s) {
             std::vector<float> values(count);

@@ -3,11 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <string>
 
 #include "gradwire/error.hpp"
+#include "memory/page_source.hpp"
 #include "memory/topology.hpp"
 
 namespace gradwire::memory {
@@ -74,6 +78,26 @@ TEST(Placement, WhereNothingIsBoundTheCallsDoNothing) {
   EXPECT_EQ(own_processors(), before);
   EXPECT_THAT(before, ::testing::Not(IsEmpty()));
   EXPECT_FALSE(own_placement().why.empty());
+}
+
+// Node 0 is there on every machine. Mutation tried: the source forgets the placement.
+TEST(Placement, PagesOfThePoolAreAskedForOnItsNode) {
+  const Placement placement{.node = 0, .threads = {}, .why = {}};
+  SystemPages pages;
+  for (const bool binds : {true, false}) {
+    pages.bind_to(binds ? &placement : nullptr);
+    std::byte* const memory = pages.map(kRegionBytes, HugePages::off);
+    ASSERT_NE(memory, nullptr);
+    int policy = -1;
+    unsigned long nodes = 0;
+    constexpr unsigned long kOfAddress = 2;  // MPOL_F_ADDR
+    if (::syscall(SYS_get_mempolicy, &policy, &nodes, 64UL, memory, kOfAddress) != 0) {
+      GTEST_SKIP() << "this kernel knows no memory policy";
+    }
+    EXPECT_EQ(policy, binds ? MPOL_PREFERRED : MPOL_DEFAULT);
+    EXPECT_EQ(nodes, binds ? 1U : 0U);
+    pages.unmap(memory, kRegionBytes);
+  }
 }
 
 #if GRADWIRE_HAVE_HWLOC

@@ -349,11 +349,30 @@ TEST(Policy, RolesAndMemoryOfDevices) {
   EXPECT_FALSE(Policy::parse("[memory]\nbind = \"off\"\n").memory.bind);
   EXPECT_TRUE(Policy::parse("[memory]\nbind = \"auto\"\n").memory.bind);
   EXPECT_TRUE(Policy().memory.bind);
+  EXPECT_EQ(Policy().memory.limit, std::nullopt);
+  const Policy::Memory memory = Policy::parse(
+                                    "[memory]\nlimit = \"4GiB\"\nhuge_pages = \"hugetlbfs\"\nmerge = \"at_once\"\n"
+                                    "trim_above = \"1MiB\"\ntrim_after = \"2s\"\ncompact_free = \"50%\"\n"
+                                    "compact_failures = 5\ncompact_every = \"1min\"\n")
+                                    .memory;
+  EXPECT_EQ(memory, (Policy::Memory{.limit = 4ULL << 30,
+                                    .huge_pages = Policy::Memory::HugePages::hugetlbfs,
+                                    .merges_lazily = false,
+                                    .trim_above = 1 << 20,
+                                    .trim_after = std::chrono::seconds(2),
+                                    .compact_free = 0.5,
+                                    .compact_failures = 5,
+                                    .compact_every = std::chrono::seconds(60)}));
   for (const Bad& bad : std::vector<Bad>{
            {"[defaults]\nroles = \"some\"", "2:9", "unknown roles \"some\"; write \"gradients\" or \"all\""},
            {"[defaults]\nroles = 1", "2:9", "roles must be \"gradients\" or \"all\", not an integer"},
            {"roles = \"all\"", "1:1",
             "unknown key \"roles\" at the top of the file; write it in [defaults] or a [[rule]]"},
+           {"[memory]\nlimit = \"1MiB\"", "2:9", "limit"},
+           {"[memory]\nhuge_pages = \"large\"", "2:14", "unknown huge_pages \"large\"; write \"madvise\""},
+           {"[memory]\nmerge = \"never\"", "2:9", "unknown merge \"never\"; write \"lazy\" or \"at_once\""},
+           {"[memory]\ntrim_after = \"90min\"", "2:14", "trim_after = \"90min\" is not from 1ms to 60min"},
+           {"[memory]\ncompact_failures = 0", "2:20", "compact_failures"},
            {"[memory]\ndevice_residuals = true", "2:20", "device_residuals must be a size such as \"64KiB\""},
            {"[memory]\nbind = \"on\"", "2:8", "unknown bind \"on\"; write \"auto\" or \"off\""},
            {"[memory]\ndevice_residual = 1", "2:1",

@@ -270,7 +270,8 @@ TEST(SmallSteps, BeginOnceLoadedResidualsAreGone) {
     std::stringstream saved;
     rank.session->save(saved);
     session::SavedState state = session::read_state(saved, "save");
-    state.residuals = {{{0, codec::EncodeSite::local}, {0, std::vector<float>(100, 0.5F)}}};
+    const std::vector<float> values(100, 0.5F);
+    state.residuals = {{{0, codec::EncodeSite::local}, {0, exchange::ResidualStore::Values(values)}}};
     std::stringstream changed;
     session::write_state(state, changed);
     rank.session->load(changed);

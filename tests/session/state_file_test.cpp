@@ -67,7 +67,7 @@ TEST(StateFile, APipeIsNotWaitedFor) {
 std::string bytes_of_a_state() {
   session::SavedState state;
   state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
-  state.residuals.push_back({{1, codec::EncodeSite::local}, {5, std::vector<float>(15)}});
+  state.residuals.push_back({{1, codec::EncodeSite::local}, {5, exchange::ResidualStore::Values(15)}});
   state.step = 3;
   state.sync_modes.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
   state.sync_modes.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});

@@ -140,6 +140,9 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
     }
     left_ = std::chrono::steady_clock::now();
     waits_ = !worked;
+    if (worked && idle()) {
+      memory::page_pool().tend(left_);
+    }
     return worked;
   } catch (...) {
     const Error error = current_error();

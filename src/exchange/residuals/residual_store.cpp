@@ -56,7 +56,7 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
   if (count == 0) {
     return;
   }
-  Range kept{offset, std::vector<float>(count)};
+  Range kept{offset, Values(count)};
   std::vector<Range> all;
   for (const Range& range : ranges) {
     const Overlap moved = overlap(range, offset, count);
@@ -64,22 +64,20 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
       all.push_back(range);
       continue;
     }
-    const auto at = [&](std::uint64_t element) {
-      return range.values.begin() + static_cast<std::ptrdiff_t>(element - range.offset);
-    };
-    std::copy(at(moved.begin), at(moved.end), kept.values.begin() + static_cast<std::ptrdiff_t>(moved.begin - offset));
+    const auto at = [&](std::uint64_t element) { return range.values.begin() + (element - range.offset); };
+    std::copy(at(moved.begin), at(moved.end), kept.values.begin() + (moved.begin - offset));
     if (range.offset < moved.begin) {
-      all.push_back({range.offset, std::vector<float>(range.values.begin(), at(moved.begin))});
+      all.push_back({range.offset, Values(range.values.begin(), at(moved.begin))});
     }
     if (moved.end < range.end()) {
-      all.push_back({moved.end, std::vector<float>(at(moved.end), range.values.end())});
+      all.push_back({moved.end, Values(at(moved.end), range.values.end())});
     }
   }
   all.push_back(std::move(kept));
   ranges = std::move(all);
 }
 
-void ResidualStore::add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor) {
+void ResidualStore::add(const ResidualKey& key, std::uint64_t offset, const Values& values, float factor) {
   keep(key, offset, values.size());
   note_change(key);
   float* kept = slice(key, offset, values.size());
@@ -168,6 +166,23 @@ std::uint64_t ResidualStore::bytes() const {
     }
   }
   return total;
+}
+
+std::vector<memory::Block*> ResidualStore::blocks() {
+  std::vector<memory::Block*> all;
+  for (auto& [key, ranges] : ranges_) {
+    for (Range& range : ranges) {
+      all.push_back(&range.values.block());
+    }
+  }
+  if (undo_) {
+    for (auto& [key, nexts] : undo_->next) {
+      for (Next& next : nexts) {
+        all.push_back(&next.values.block());
+      }
+    }
+  }
+  return all;
 }
 
 }  // namespace gradwire::exchange

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codec/codec.hpp"
+#include "memory/paged_vector.hpp"
 
 namespace gradwire::exchange {
 
@@ -22,10 +23,12 @@ struct ResidualKey {
 
 class ResidualStore {
  public:
+  using Values = memory::PagedVector<float, memory::MemoryUse::residuals>;
+
   /// Consecutive elements of a tensor.
   struct Range {
     std::uint64_t offset = 0;
-    std::vector<float> values;
+    Values values;
     [[nodiscard]] std::uint64_t end() const noexcept { return offset + values.size(); }
   };
 
@@ -34,7 +37,7 @@ class ResidualStore {
   /// kept; residuals that other ranges held of these elements move there.
   void keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
   /// Adds residuals that another store held, for example after a change of world size.
-  void add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor);
+  void add(const ResidualKey& key, std::uint64_t offset, const Values& values, float factor);
   /// Residuals of elements [offset, offset + count), owned by the store; null unless all of them are kept.
   [[nodiscard]] float* slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
   /// Writes the residuals that an encoder leaves of these elements, all of which slice() must give; once in a step.
@@ -73,6 +76,8 @@ class ResidualStore {
   [[nodiscard]] bool has(const ResidualKey& key) const { return ranges_.contains(key); }
   [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return ranges_; }
   [[nodiscard]] std::uint64_t bytes() const;
+  /// The memory of all residuals and second buffers, which the pool may move between steps.
+  [[nodiscard]] std::vector<memory::Block*> blocks();
 
  private:
   struct Elements {
@@ -82,7 +87,7 @@ class ResidualStore {
   };
   // The second buffer of a range: write() writes here, and commit() swaps.
   struct Next {
-    std::vector<float> values;      // empty until the range is written to for the first time
+    Values values;                  // empty until the range is written to for the first time
     std::vector<Elements> written;  // elements written in this step
     std::vector<Elements> differs;  // elements that differ from the range's, apart from those in `written`
   };

@@ -81,7 +81,7 @@ void normalise(std::vector<Elements>& runs) {
 }
 
 template <class Elements>
-void copy(const std::vector<Elements>& runs, const std::vector<float>& from, std::vector<float>& to) {
+void copy(const std::vector<Elements>& runs, const ResidualStore::Values& from, ResidualStore::Values& to) {
   for (const Elements& run : runs) {
     std::copy(from.data() + run.begin, from.data() + run.end, to.data() + run.begin);
   }

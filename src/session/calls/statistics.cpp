@@ -125,6 +125,19 @@ std::string SessionStatistics::to_json() const {
                              {"held_bytes", device_memory->held_bytes},
                              {"pinned_bytes", device_memory->pinned_bytes}};
   }
+  if (host_memory) {
+    nlohmann::ordered_json uses = nlohmann::ordered_json::object();
+    for (const HostMemory::Use& use : host_memory->uses) {
+      uses[use.name] = {{"bytes_in_use", use.bytes_in_use}, {"peak_bytes", use.peak_bytes}};
+    }
+    json["host_memory"] = {{"bytes_in_use", host_memory->bytes_in_use},
+                           {"peak_bytes", host_memory->peak_bytes},
+                           {"held_bytes", host_memory->held_bytes},
+                           {"limit_bytes", host_memory->limit_bytes},
+                           {"fragmentation", host_memory->fragmentation},
+                           {"pages", host_memory->pages},
+                           {"uses", uses}};
+  }
   for (const CodecSwitch& change : switches) {
     json["switches"].push_back({{"step", change.step},
                                 {"from", change.from},

@@ -203,9 +203,8 @@ void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, con
     const std::uint64_t begin = std::max(part.offset, range.first);
     const std::uint64_t end = std::min(part.offset + part.count, range.first + range.count);
     if (begin < end) {
-      const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin - range.first);
-      saved.push_back(
-          {key_of(part, site), {begin - part.offset, {first, first + static_cast<std::ptrdiff_t>(end - begin)}}});
+      const std::span<const float> of_part = std::span(values).subspan(begin - range.first, end - begin);
+      saved.push_back({key_of(part, site), {begin - part.offset, exchange::ResidualStore::Values(of_part)}});
     } else if (site == EncodeSite::local && part.count > 0) {
       saved.push_back({key_of(part, site), {}});  // the empty entry counts: see exchange::BucketResiduals::held
     }

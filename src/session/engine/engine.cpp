@@ -10,6 +10,7 @@
 #include "observe/record.hpp"
 #include "observe/watching.hpp"
 #include "policy/sync.hpp"
+#include "session/engine/host_memory.hpp"
 #include "session/logging/logging.hpp"
 #include "session/step/tickets.hpp"
 
@@ -23,6 +24,7 @@ using When = PartMaker::When;
 
 Engine::Engine(std::unique_ptr<Runner> r, EngineSettings given) : Core(std::move(r), std::move(given)) {
   name_rank(runner->info().rank);
+  configure_host_memory(settings.policy.memory, runner->info());
   if (settings.undoable) {
     runner->undo()->remember();
   }

@@ -86,7 +86,7 @@ std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size
   if (begin >= end) {
     return {};
   }
-  return {{begin - entry.offset, std::vector<float>(end - begin)}};
+  return {{begin - entry.offset, ResidualStore::Values(end - begin)}};
 }
 
 class Resharding {

@@ -4,6 +4,7 @@
 
 #include "base/emulated_link.hpp"
 #include "memory/placement.hpp"
+#include "memory/process_pool.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
 
@@ -31,6 +32,22 @@ std::vector<observe::Knowledge::WarmUp> warm_ups_of(const plan::Plan& plan, std:
   return warm_ups;
 }
 
+HostMemory host_memory() {
+  const memory::PagePoolStatistics pool = memory::page_pool().statistics();
+  HostMemory all{.bytes_in_use = pool.in_use,
+                 .peak_bytes = pool.high_water,
+                 .held_bytes = pool.reserved,
+                 .limit_bytes = pool.limit,
+                 .fragmentation = pool.fragmentation(),
+                 .pages = std::string(to_string(pool.pages)),
+                 .uses = {}};
+  for (std::size_t use = 0; use < pool.uses.size(); ++use) {
+    all.uses.push_back({std::string(to_string(static_cast<memory::MemoryUse>(use))), pool.uses[use].in_use,
+                        pool.uses[use].high_water});
+  }
+  return all;
+}
+
 }  // namespace
 
 SessionStatistics statistics_of(const Core& core) {
@@ -47,6 +64,7 @@ SessionStatistics statistics_of(const Core& core) {
   if (const DeviceSteps* device = core.runner->device()) {
     statistics.device_memory = device->memory();
   }
+  statistics.host_memory = host_memory();
   for (std::size_t i = 0; core.plan && i < core.plan->groups.size(); ++i) {
     const plan::Group& group = core.plan->groups[i];
     statistics.groups.push_back({.name = group.name,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "observe/record.hpp"
+#include "session/engine/host_memory.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -72,6 +73,7 @@ StepOutcome StepEnd::commit(const Finishing& finishing) {
   last_outcome_ = over.end.outcome;  // before conclude(), which may throw
   conclude(over);
   core_.parts.step_over(last_outcome_, finishing.ticks, over.at);
+  tend_host_memory(core_, over.at);
   return last_outcome_;
 }
 

@@ -38,7 +38,7 @@ void BucketFlight::start_exact(exchange::HostExecutor& executor, const plan::Pla
   exact_values_.resize(elements * element_bytes(dtype));
   codec::TensorList copy(dtype, call.codecs.first.working());
   copy.append(exact_values_.data(), exact_values_.data(), elements);
-  std::vector<std::byte> scratch(kTileElements * element_bytes(dtype));
+  memory::ScratchVector<std::byte> scratch(kTileElements * element_bytes(dtype));
   for_each_tile(elements, [&](std::uint64_t first, std::uint32_t count) {
     copy.store_verbatim(first, count, task.tensors.load_verbatim(first, count, scratch.data()));
   });
@@ -72,7 +72,7 @@ void BucketFlight::measure_errors(Statistics& statistics) const {
   const codec::Working working = results_.working();
   codec::TensorList exact(results_.dtype(), working);
   exact.append(exact_values_.data(), nullptr, results_.count());
-  std::vector<double> scratch(2 * kTileElements);
+  memory::ScratchVector<double> scratch(2 * kTileElements);
   statistics.squared_error = 0;
   statistics.squared_norm = 0;
   for_each_tile(results_.count(), [&](std::uint64_t first, std::uint32_t count) {

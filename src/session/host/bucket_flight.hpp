@@ -9,6 +9,7 @@
 
 #include "exchange/host/host_executor.hpp"
 #include "exchange/residuals/bucket_residuals.hpp"
+#include "memory/paged_vector.hpp"
 #include "plan/plan.hpp"
 #include "session/runner/runner.hpp"
 
@@ -51,7 +52,7 @@ class BucketFlight {
   exchange::ResidualUse use_;
   std::shared_ptr<exchange::Execution> execution_;
   std::shared_ptr<exchange::Execution> exact_;
-  std::vector<std::byte> exact_values_;
+  memory::PagedVector<std::byte, memory::MemoryUse::copies> exact_values_;
 };
 
 }  // namespace gradwire::session

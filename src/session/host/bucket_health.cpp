@@ -4,11 +4,11 @@
 #include <bit>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "codec/small_values.hpp"
+#include "memory/paged_vector.hpp"
 #include "policy/stage.hpp"
 #include "session/host/gradient_samples.hpp"
 
@@ -90,7 +90,7 @@ void SmallValueWatch::look(const plan::Plan& plan, const plan::Bucket& bucket, c
   }
   const std::uint64_t tiles = (count + kTileElements - 1) / kTileElements;
   const std::uint64_t looks = std::min(tiles, kMostTiles);
-  std::vector<float> scratch(kTileElements);
+  memory::ScratchVector<float> scratch(kTileElements);
   codec::SmallValues all;
   std::uint64_t worst = 0;  // the first element of the tile that loses most
   std::uint64_t most = 0;

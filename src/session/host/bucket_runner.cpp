@@ -36,6 +36,7 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .nodes = transport.nodes(),
           .background = true,
           .crowded = share_cores(ranks_on_node(transport.nodes(), transport.rank(), transport.world_size())),
+          .shares_process = transport::shares_process(transport),
           .source = observe::add_source({.kind = observe::Source::Kind::session,
                                          .rank = transport.rank(),
                                          .world_size = transport.world_size(),
@@ -56,12 +57,27 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
 
 std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                              const std::string& parts, const std::string& beside) {
+  require_memory(plan);
   statistics_.resize(plan.groups.size());
   executors_.set_plan(plan);
   if (plan.link) {
     executors_.know_link(exchange::given_cluster(*plan.link, *plan.tiers));
   }
   return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.store().empty(), parts), beside);
+}
+
+// Residuals count with what any stage or level keeps. Frames take no more than all buckets, encoded twice.
+void BucketRunner::require_memory(const plan::Plan& plan) const {
+  std::uint64_t bytes = 0;
+  for (const plan::Bucket& bucket : plan.buckets) {
+    bytes += 2 * bucket.count * element_bytes(bucket.dtype);
+  }
+  const std::uint64_t frames = info().world_size > 1 ? std::min(bytes, plan.in_flight_bytes) : 0;
+  const std::uint64_t residuals = calls_.most_residual_bytes(plan);
+  const std::uint64_t held = residuals_.store().bytes();
+  const std::uint64_t missing = residuals - std::min(held, residuals);
+  memory::page_pool().require(frames + (residuals_.remembers() ? missing + residuals : missing),
+                              "steps of this plan need, for residuals and frames,");
 }
 
 observe::PeerWaits* BucketRunner::watch_peers() {

@@ -48,7 +48,8 @@ class BucketRunner final : public Runner {
   [[nodiscard]] std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
                                                  std::uint64_t step) override;
   [[nodiscard]] std::shared_ptr<std::byte> scratch(std::uint64_t bytes) override {
-    return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+    const auto block = std::make_shared<memory::Block>(bytes, memory::MemoryUse::copies);
+    return {block, block->data()};
   }
   void broadcast(std::span<const View> values, int root, bool packed) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
@@ -65,6 +66,8 @@ class BucketRunner final : public Runner {
   [[nodiscard]] StepUndo* undo() noexcept override { return &residuals_; }
 
  private:
+  /// Throws Error(out_of_memory) if the page pool has no room for the plan's steps.
+  void require_memory(const plan::Plan& plan) const;
   /// Takes the measurements of a bucket that come before its start.
   void look(BucketFlight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step,
             const exchange::Task& task);

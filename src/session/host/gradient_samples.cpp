@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+
+#include "memory/paged_vector.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -36,10 +37,10 @@ choice::QualitySample sample_quality(const exchange::Task& task) {
   const std::uint64_t count = task.tensors.count();
   const std::uint64_t tiles = tiles_of(count);
   const std::uint64_t looks = looks_at(tiles);
-  std::vector<float> values(kTileElements);
-  std::vector<float> residual(kTileElements);
-  std::vector<float> scratch(kTileElements);
-  std::vector<std::byte> frame(codec.frame_bytes(kTileElements));
+  memory::ScratchVector<float> values(kTileElements);
+  memory::ScratchVector<float> residual(kTileElements);
+  memory::ScratchVector<float> scratch(kTileElements);
+  memory::ScratchVector<std::byte> frame(codec.frame_bytes(kTileElements));
   const double weight = task.call.weighted ? task.weight : 1;
   double gradient2 = 0;
   double before2 = 0;
@@ -70,7 +71,7 @@ choice::QualitySample sample_quality(const exchange::Task& task) {
     encoded2 += squared(scratch.data(), n);
     const codec::FrameInfo info{
         .count = n, .first_tile = static_cast<std::uint32_t>(tile), .bucket = task.bucket, .step = task.step};
-    codec::FrameWriter writer(codec, info, false, std::span(frame).first(codec.frame_bytes(n)));
+    codec::FrameWriter writer(codec, info, false, std::span(frame.data(), frame.size()).first(codec.frame_bytes(n)));
     writer.write(values.data(), residual.data(), n);
     writer.finish();
     dropped2 += squared(residual.data(), n);
@@ -85,7 +86,7 @@ double squared_norm(const codec::TensorList& tensors) {
   const std::uint64_t count = tensors.count();
   const std::uint64_t tiles = tiles_of(count);
   const std::uint64_t looks = count == 0 ? 0 : looks_at(tiles);
-  std::vector<double> scratch(kTileElements);  // f64 is the largest
+  memory::ScratchVector<double> scratch(kTileElements);  // f64 is the largest
   double sum = 0;
   for (std::uint64_t look = 0; look < looks; ++look) {
     const std::uint64_t first = look * tiles / looks * kTileElements;

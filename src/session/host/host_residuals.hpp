@@ -24,6 +24,9 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
   }
   void scale_residuals(float factor) override { store_.multiply(factor); }
   [[nodiscard]] std::uint64_t residual_bytes() override { return store_.bytes(); }
+  [[nodiscard]] std::vector<memory::Block*> blocks() override { return store_.blocks(); }
+  /// Whether it keeps a second buffer of each residual.
+  [[nodiscard]] bool remembers() const noexcept { return remembers_; }
 
   void remember() override {
     remembers_ = true;

@@ -19,6 +19,7 @@
 #include "exchange/model/cost_model.hpp"
 #include "exchange/peers.hpp"
 #include "gradwire/session.hpp"
+#include "memory/block.hpp"
 #include "observe/peer_waits.hpp"
 #include "observe/sources.hpp"
 #include "plan/plan.hpp"
@@ -44,6 +45,7 @@ struct RunnerInfo {
   bool node_sums = false;
   bool background = false;       // start() also takes background buckets, each bucket once at a time
   bool crowded = false;          // this node has more ranks than cores
+  bool shares_process = false;   // all ranks are threads of this process
   observe::SourceId source = 0;  // the source of the runner's events
 };
 
@@ -79,6 +81,8 @@ class HeldByRunner {
   virtual void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) = 0;
   virtual void scale_residuals(float factor) = 0;
   [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
+  /// Their memory, if the page pool may move it.
+  [[nodiscard]] virtual std::vector<memory::Block*> blocks() { return {}; }
 
  protected:
   ~HeldByRunner() = default;

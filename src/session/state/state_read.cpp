@@ -35,7 +35,7 @@ void read_residuals(StateReader& body, SavedState& state) {
     if (residual.range.offset > elements || count > elements - residual.range.offset) {
       body.fail("a residual reaches beyond its tensor");
     }
-    residual.range.values = body.numbers<float>(count);
+    residual.range.values.assign(body.numbers<float>(count));
     state.residuals.push_back(std::move(residual));
   }
 }

@@ -45,7 +45,7 @@ void put_body(StateWriter& out, const SavedState& state) {
     out.number(static_cast<std::uint8_t>(residual.key.site));
     out.number(residual.range.offset);
     out.number(static_cast<std::uint64_t>(residual.range.values.size()));
-    out.numbers(std::span(residual.range.values));
+    out.numbers(residual.range.values.values());
   }
   out.number(static_cast<std::uint32_t>(state.sync_modes.anchors.size()));
   for (const SavedAnchor& anchor : state.sync_modes.anchors) {

@@ -47,7 +47,7 @@ void put_scaled(Scaled how, const View& to, const void* from, double factor) {
   sum.append(to.data, to.data, to.count);
   codec::TensorList more(to.dtype, working);
   more.append(from, nullptr, to.count);
-  std::vector<double> scratch(3 * kTileElements);
+  memory::ScratchVector<double> scratch(3 * kTileElements);
   const auto add = [&]<typename T>(T /*type*/) {
     for (std::uint64_t first = 0; first < to.count; first += kTileElements) {
       const auto count = static_cast<std::uint32_t>(std::min(kTileElements, to.count - first));
@@ -79,7 +79,7 @@ void outer_step(const Sync::Outer& outer, std::byte* anchor_bytes, std::byte* mo
   }
 }
 
-SyncJobPtr new_job(const plan::Bucket& bucket, const plan::Bucket& travels, std::vector<std::byte> memory_of_values,
+SyncJobPtr new_job(const plan::Bucket& bucket, const plan::Bucket& travels, SyncValues memory_of_values,
                    const StepInfo& info, std::uint64_t step) {
   auto job = std::make_shared<SyncJob>();
   job->bucket = bucket.id;
@@ -114,7 +114,8 @@ bool OuterAnchor::drop(std::size_t bytes) {
     return false;
   }
   parameters.resize(bytes);
-  momentum.assign(bytes, std::byte{0});
+  momentum.resize(0);
+  momentum.resize(bytes);  // zeros
   return true;
 }
 
@@ -130,7 +131,7 @@ SyncBucket::SyncBucket(const plan::Bucket& of, const std::vector<std::vector<Vie
   }
 }
 
-SyncJobPtr SyncBucket::copy_gradients(std::vector<std::byte> memory_of_values, std::span<const TensorMemory> memory,
+SyncJobPtr SyncBucket::copy_gradients(SyncValues memory_of_values, std::span<const TensorMemory> memory,
                                       const StepInfo& info, std::uint64_t step, bool undoable) const {
   SyncJobPtr job = new_job(bucket, bucket, std::move(memory_of_values), info, step);
   job->counts = !undoable;
@@ -163,8 +164,7 @@ void SyncBucket::drop_anchor() {
   }
 }
 
-SyncJobPtr SyncBucket::copy_parameters(std::vector<std::byte> memory_of_values, const StepInfo& info,
-                                       std::uint64_t step) const {
+SyncJobPtr SyncBucket::copy_parameters(SyncValues memory_of_values, const StepInfo& info, std::uint64_t step) const {
   const bool changes = bucket.sync.outer.has_value();
   SyncJobPtr job = new_job(bucket, changes ? bucket : average_, std::move(memory_of_values), info, step);
   job->carries_parameters = true;

@@ -11,11 +11,15 @@
 #include <vector>
 
 #include "gradwire/dtype.hpp"
+#include "memory/paged_vector.hpp"
 #include "plan/plan.hpp"
 #include "session/runner/runner.hpp"
 #include "session/state/state_file.hpp"
 
 namespace gradwire::session {
+
+/// A copy of a bucket's values.
+using SyncValues = memory::PagedVector<std::byte, memory::MemoryUse::copies>;
 
 /// A copy of a bucket's values that travels: gradients or parameters.
 struct SyncJob {
@@ -25,10 +29,10 @@ struct SyncJob {
   StepInfo info;
   std::uint64_t step = 0;
   double scale = 1;
-  std::uint64_t turn = 0;         // the number of the bucket's turn
-  std::vector<std::byte> values;  // in the order of `travels`
+  std::uint64_t turn = 0;  // the number of the bucket's turn
+  SyncValues values;       // in the order of `travels`
   std::vector<TensorMemory> memory = {};
-  std::vector<std::byte> input = {};  // unless it counts from the start: values before the reduction, until it counts
+  SyncValues input = {};              // unless it counts from the start: values before the reduction, until it counts
   std::optional<double> weight = {};  // see SyncModes::release_all()
   bool released = false;              // may start, in its turn
   bool counts = false;                // its reduction cannot be undone
@@ -45,8 +49,8 @@ using SyncJobPtr = std::shared_ptr<SyncJob>;
 class OuterAnchor {
  public:
   /// The parameters as last synchronised, the same on every rank; and the momentum.
-  std::vector<std::byte> parameters = {};
-  std::vector<std::byte> momentum = {};
+  SyncValues parameters = {};
+  SyncValues momentum = {};
 
   [[nodiscard]] bool dropped() const noexcept { return dropped_; }
   /// Whether the anchor was dropped in a step that was delivered.
@@ -87,15 +91,14 @@ class SyncBucket {
   std::size_t may_lag = 0;         // results that may be missing at the step's end
   std::uint64_t turns = 0;
   bool synced = false;  // its parameters were synchronised in the step that ended
-  std::vector<std::vector<std::byte>> spare = {};
+  std::vector<SyncValues> spare = {};
 
   /// Returns a copy of gradients in `memory_of_values`, which is used again. `undoable`: the
   /// copy counts once its step does, and zeros are written out.
-  [[nodiscard]] SyncJobPtr copy_gradients(std::vector<std::byte> memory_of_values, std::span<const TensorMemory> memory,
+  [[nodiscard]] SyncJobPtr copy_gradients(SyncValues memory_of_values, std::span<const TensorMemory> memory,
                                           const StepInfo& info, std::uint64_t step, bool undoable) const;
   /// Returns a copy of parameters and states, or of the change of parameters.
-  [[nodiscard]] SyncJobPtr copy_parameters(std::vector<std::byte> memory_of_values, const StepInfo& info,
-                                           std::uint64_t step) const;
+  [[nodiscard]] SyncJobPtr copy_parameters(SyncValues memory_of_values, const StepInfo& info, std::uint64_t step) const;
   void drop_anchor();
   void deliver_gradients(std::span<const SyncJobPtr> due, std::span<const TensorMemory> memory, double scale,
                          bool replaces) const;

@@ -46,12 +46,12 @@ bool SyncModes::enqueue_all_parameters(std::uint64_t step) {
   return any;
 }
 
-std::vector<std::byte> SyncModes::take_spare_memory(SyncBucket& bucket) {
+SyncValues SyncModes::take_spare_memory(SyncBucket& bucket) {
   const MutexLock lock(mutex_);
   if (bucket.spare.empty()) {
     return {};
   }
-  std::vector<std::byte> memory = std::move(bucket.spare.back());
+  SyncValues memory = std::move(bucket.spare.back());
   bucket.spare.pop_back();
   return memory;
 }

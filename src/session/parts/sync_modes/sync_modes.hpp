@@ -96,7 +96,7 @@ class SyncModes {
 
  private:
   /// Returns memory that the bucket has used before, or none.
-  [[nodiscard]] std::vector<std::byte> take_spare_memory(SyncBucket& bucket);
+  [[nodiscard]] SyncValues take_spare_memory(SyncBucket& bucket);
   [[nodiscard]] std::vector<SavedLocalSteps> local_steps() const;
   void add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_lag);
   void release(const SyncJobPtr& job) REQUIRES(mutex_);

@@ -59,7 +59,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     const MutexLock lock(mutex_);
     entry.synced = synced;
     for (const SyncJobPtr& job : due) {
-      for (std::vector<std::byte>* memory_of : {&job->values, &job->input}) {
+      for (SyncValues* memory_of : {&job->values, &job->input}) {
         if (!memory_of->empty() && entry.spare.size() < kSpares) {
           entry.spare.push_back(std::move(*memory_of));
         }

@@ -74,7 +74,7 @@ std::vector<View> SyncModes::alike() {
   const MutexLock lock(mutex_);
   std::vector<View> views;
   for (SyncBucket& entry : entries_) {
-    const auto add = [&](std::vector<std::byte>& values) {
+    const auto add = [&](SyncValues& values) {
       views.push_back({values.data(), entry.bucket.count, entry.bucket.dtype});
     };
     if (entry.anchor.counts()) {
@@ -109,7 +109,7 @@ SavedSyncModes SyncModes::save(std::uint64_t step, Values values) const {
     for (const plan::Bucket::Part& part : entry.bucket.parts) {
       const auto first = static_cast<std::ptrdiff_t>(part.offset * element_bytes(entry.bucket.dtype));
       const auto last = first + static_cast<std::ptrdiff_t>(part.count * element_bytes(entry.bucket.dtype));
-      const auto slice = [&](const std::vector<std::byte>& of_bucket) {
+      const auto slice = [&](const SyncValues& of_bucket) {
         return values == Values::left_out ? std::vector<std::byte>()
                                           : std::vector<std::byte>(of_bucket.begin() + first, of_bucket.begin() + last);
       };
@@ -122,7 +122,7 @@ SavedSyncModes SyncModes::save(std::uint64_t step, Values values) const {
           continue;  // the job belongs to a step that was not delivered
         }
         if (!job->counts) {
-          const std::vector<std::byte>& own = job->input.empty() ? job->values : job->input;
+          const SyncValues& own = job->input.empty() ? job->values : job->input;
           saved.late.push_back({tensor, job->step, job->scale, job->info.weighted, job->info.weight, slice(own)});
         } else {
           saved.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
@@ -137,7 +137,7 @@ void SyncModes::load(const SavedSyncModes& saved, std::uint64_t step) {
   for (SyncBucket& entry : entries_) {
     const plan::Bucket& bucket = entry.bucket;
     const bool active = schedule_.active(bucket.id, step);
-    const auto put = [&](std::vector<std::byte>& values, std::uint32_t tensor, const std::vector<std::byte>& slice) {
+    const auto put = [&](SyncValues& values, std::uint32_t tensor, const std::vector<std::byte>& slice) {
       const auto part = std::find_if(bucket.parts.begin(), bucket.parts.end(),
                                      [&](const plan::Bucket::Part& p) { return p.tensor == tensor; });
       values.resize(bucket.count * element_bytes(bucket.dtype));

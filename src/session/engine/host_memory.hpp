@@ -1,0 +1,17 @@
+// What a session does for the page pool of its process: it sets the options, and between steps lets it trim and
+// compact.
+#pragma once
+
+#include <chrono>
+
+#include "session/engine/core.hpp"
+
+namespace gradwire::session {
+
+/// Sets the options of the pool by the session's policy, and its limit by the ranks of this host that share it.
+void configure_host_memory(const Policy::Memory& memory, const RunnerInfo& info);
+
+/// To be called between two steps. Moves residuals where compaction is due and no bucket is under way.
+void tend_host_memory(Core& core, std::chrono::steady_clock::time_point now);
+
+}  // namespace gradwire::session
