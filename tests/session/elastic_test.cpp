@@ -325,8 +325,10 @@ TEST(Elastic, PackedCopiesComeBackAsTheyWereInFewerBytes) {
   std::vector<float> noise(1000);
   std::generate(noise.begin(), noise.end(),
                 [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(random() & 0x7f7fffffU)); });
-  const std::vector<session::SavedResidual> residuals{{{1, codec::EncodeSite::local}, {0, values}},
-                                                      {{2, codec::EncodeSite::owner}, {9, noise}}};
+  using Values = exchange::ResidualStore::Values;
+  const std::vector<session::SavedResidual> residuals{
+      {{1, codec::EncodeSite::local}, {0, Values(std::span<const float>(values))}},
+      {{2, codec::EncodeSite::owner}, {9, Values(std::span<const float>(noise))}}};
   for (const bool exact : {false, true}) {
     const wire::Bytes plain = session::encode_copy(residuals, 1, {.exact = exact});
     wire::Bytes packed = session::encode_copy(residuals, 1, {.exact = exact, .packed = true});
