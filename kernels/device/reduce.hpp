@@ -153,8 +153,9 @@ struct TileSum {
 };
 
 /// sum <- sum + a frame's strip.
-template <class Codec, class Inputs, class Value>
-GRADWIRE_DEVICE void add_frame(const TileSum<Codec, Inputs>& all, const typename Codec::Raw& raw, Value (&sum)[kHeld]) {
+template <class Codec, class Inputs, class Job, class Value>
+GRADWIRE_DEVICE void add_frame(const TileSum<Codec, Inputs, Job>& all, const typename Codec::Raw& raw,
+                               Value (&sum)[kHeld]) {
   if constexpr (requires { Codec::add(all.context, raw, sum); }) {
     Codec::add(all.context, raw, sum);
   } else {
@@ -184,8 +185,8 @@ GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs, Job>& all, std::uin
 }
 
 /// sum <- sum + all inputs, one after the other. The own part takes registers only when its turn has come.
-template <class Codec, class Inputs, class Value>
-GRADWIRE_DEVICE void add_one_by_one(const TileSum<Codec, Inputs>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
+template <class Codec, class Inputs, class Job, class Value>
+GRADWIRE_DEVICE void add_one_by_one(const TileSum<Codec, Inputs, Job>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
   int i = 0;
   GRADWIRE_ROLLED
   for (bool before_own = all.inputs.own >= 0;; before_own = false) {

@@ -15,8 +15,8 @@ namespace {
 // The values of a residual are pieces, so that packing needs little memory. Each begins with its stored bytes.
 constexpr std::size_t kPiece = 64 * codec::kTileElements;
 
-constexpr std::uint8_t kExact = 1;
-constexpr std::uint8_t kBf16 = 2;
+constexpr std::uint8_t kExact = 3;  // 1 and 2 had no pieces
+constexpr std::uint8_t kBf16 = 4;
 
 std::size_t bytes_each(bool exact) { return exact ? sizeof(float) : sizeof(std::uint16_t); }
 

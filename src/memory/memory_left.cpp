@@ -48,11 +48,11 @@ struct Version {
   std::string_view folder;  // below /sys/fs/cgroup
   std::string_view limit;
   std::string_view used;
-  std::string_view file_cache;  // a field of memory.stat
+  std::string_view cache;  // what fields of memory.stat about caches of files begin with
 };
-constexpr Version kVersion2{"", "memory.max", "memory.current", "inactive_file"};
-constexpr Version kHybrid2{"unified", "memory.max", "memory.current", "inactive_file"};
-constexpr Version kVersion1{"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr Version kVersion2{"", "memory.max", "memory.current", ""};
+constexpr Version kHybrid2{"unified", "memory.max", "memory.current", ""};
+constexpr Version kVersion1{"memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
 
 // Lowers `left` to what the group `path` and the groups around it leave. Inside a container the path may be that of the
 // host, and only the mounted root be there.
@@ -63,7 +63,10 @@ void apply(const Version& version, const fs::path& root, fs::path path, MemoryLe
     const auto limit = read_number(folder / version.limit);
     const auto used = read_number(folder / version.used);
     if (limit && used && *limit < kLeastUnlimited) {
-      const std::uint64_t cache = read_field(folder / "memory.stat", version.file_cache).value_or(0);
+      std::uint64_t cache = 0;
+      for (const char* files : {"inactive_file", "active_file"}) {  // files that are read again are active
+        cache += read_field(folder / "memory.stat", std::string(version.cache) + files).value_or(0);
+      }
       const std::uint64_t held = *used - std::min(cache, *used);
       if (const std::uint64_t bytes = *limit - std::min(held, *limit); bytes < left.bytes) {
         left = {bytes, "the cgroup " + path.string()};

@@ -289,6 +289,9 @@ void PagePool::tend(Clock::time_point now) {
 void PagePool::configure(PagePoolOptions options) {
   const MutexLock lock(mutex_);
   options_ = std::move(options);
+  if (options_.limit_now) {
+    options_.limit = options_.limit_now(statistics_.reserved);
+  }
 }
 
 void PagePool::watch(std::function<void(const PoolEvent&)> watch) {

@@ -42,6 +42,7 @@ std::byte* SystemPages::map(std::size_t bytes, HugePages huge) noexcept {
     // Without MAP_NORESERVE the pages are set aside now, so that no later access can fail for want of them.
     if (std::byte* const memory = map_pages(bytes, kFlags | MAP_HUGETLB | (21 << MAP_HUGE_SHIFT)); memory != nullptr) {
       given_ = HugePages::hugetlbfs;
+      bind(memory, bytes);
       return memory;
     }
   }
@@ -50,11 +51,15 @@ std::byte* SystemPages::map(std::size_t bytes, HugePages huge) noexcept {
     error_ = errno;
     return nullptr;
   }
+  bind(memory, bytes);
+  given_ = huge != HugePages::off && ::madvise(memory, bytes, MADV_HUGEPAGE) == 0 ? HugePages::madvise : HugePages::off;
+  return memory;
+}
+
+void SystemPages::bind(std::byte* memory, std::size_t bytes) const noexcept {
   if (const Placement* placement = placement_; placement != nullptr) {
     bind_memory(*placement, memory, bytes);
   }
-  given_ = huge != HugePages::off && ::madvise(memory, bytes, MADV_HUGEPAGE) == 0 ? HugePages::madvise : HugePages::off;
-  return memory;
 }
 
 void SystemPages::unmap(std::byte* memory, std::size_t bytes) noexcept { ::munmap(memory, bytes); }

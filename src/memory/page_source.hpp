@@ -49,6 +49,8 @@ class SystemPages final : public PageSource {
   void bind_to(const Placement* placement) noexcept { placement_ = placement; }
 
  private:
+  void bind(std::byte* memory, std::size_t bytes) const noexcept;
+
   std::atomic<const Placement*> placement_ = nullptr;
   std::atomic<int> error_ = 0;
   std::atomic<HugePages> given_ = HugePages::off;

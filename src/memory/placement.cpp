@@ -44,7 +44,7 @@ const Topology::Node* nearest(const Topology& topology, const Processors& bound,
 
 Placement place(const Topology& topology, const Processors& bound, std::string_view card) {
   if (topology.nodes.size() < 2) {
-    return {.node = {}, .threads = {}, .why = "this host has one memory node: nothing is bound"};
+    return {.node = {}, .threads = {}, .most_ranks = 0, .why = "this host has one memory node: nothing is bound"};
   }
   std::size_t all = 0;
   std::size_t used = 0;
@@ -56,12 +56,15 @@ Placement place(const Topology& topology, const Processors& bound, std::string_v
   if (node == nullptr || used >= all) {
     return {.node = {},
             .threads = {},
+            .most_ranks = 0,
             .why =
                 "the process may run on every core of this host: nothing is bound; bind ranks, as by mpirun "
                 "--bind-to socket"};
   }
-  Placement placement{
-      .node = node->number, .threads = {}, .why = "buffers on memory node " + std::to_string(node->number)};
+  Placement placement{.node = node->number,
+                      .threads = {},
+                      .most_ranks = static_cast<int>(all / used),
+                      .why = "buffers on memory node " + std::to_string(node->number)};
   std::vector<const Topology::Core*> cores;  // of the binding, all whose processors it has on this node last
   for (const Topology::Core& core : topology.cores) {
     if (!common(core.processors, bound).empty() && !common(core.processors, node->processors).empty()) {
@@ -102,16 +105,16 @@ Processors own_processors() {
 }
 
 const Placement& own_placement() {
-  static const Placement placement = []() -> Placement {
+  static const Placement& placement = *new Placement([]() -> Placement {
     if (count_memory_nodes() < 2) {
       return place({}, {});
     }
     try {
       return place(read_topology(), own_processors(), environment("GRADWIRE_SOCKET_IFNAME").value_or(""));
     } catch (const Error& error) {
-      return {.node = {}, .threads = {}, .why = std::string(error.what()) + ": nothing is bound"};
+      return {.node = {}, .threads = {}, .most_ranks = 0, .why = std::string(error.what()) + ": nothing is bound"};
     }
-  }();
+  }());
   return placement;
 }
 

@@ -12,13 +12,15 @@ namespace gradwire::memory {
 struct Placement {
   std::optional<unsigned> node;  // where buffers go; none: where they are touched first
   Processors threads;            // of background threads; empty: wherever the process may run
+  int most_ranks = 0;            // of this host, if each is bound to as many cores of its own
   std::string why;               // for people
 };
 
 /// Decides by the processors that the process is `bound` to. Buffers go to the node with most of them; where several
 /// have as many, to that of `card` (the network card that carries the job's traffic; empty: not known), else to the
 /// first. Threads get the last cores of the binding on that node, one for each eight, as long as the process keeps
-/// others. Where there is one node, or the process may run everywhere, nothing is bound. The function is pure.
+/// others; that is right only for up to `most_ranks` ranks. Where there is one node, or the process may run everywhere,
+/// nothing is bound. The function is pure.
 [[nodiscard]] Placement place(const Topology& topology, const Processors& bound, std::string_view card = {});
 
 /// The placement of this process, decided once. hwloc is loaded only where there are several nodes. Where something is

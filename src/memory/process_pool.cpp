@@ -14,13 +14,16 @@
 namespace gradwire::memory {
 namespace {
 
-MemoryLimit limit_by_system(std::uint64_t reserved, int ranks) {
+// `limit` is the one so far. Other ranks have taken their shares in the meantime, so a share of what is left now would
+// take this rank's own away.
+MemoryLimit limit_by_system(std::uint64_t reserved, int ranks, std::uint64_t& limit) {
   const MemoryLeft left = memory_left();
   const std::uint64_t share = left.bytes / static_cast<std::uint64_t>(std::max(1, ranks));
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - reserved;
-  return {reserved + std::min(share, most), "what " + left.source + " leaves" +
-                                                (ranks > 1 ? " to one of " + std::to_string(ranks) + " ranks" : "") +
-                                                "; [memory] limit or GRADWIRE_MEMORY_LIMIT may say another"};
+  limit = std::min(std::max(limit, reserved + std::min(share, most)), reserved + std::min(left.bytes, most));
+  return {limit, "what " + left.source + " leaves" +
+                     (ranks > 1 ? " to one of " + std::to_string(ranks) + " ranks" : "") +
+                     "; [memory] limit or GRADWIRE_MEMORY_LIMIT may say another"};
 }
 
 void set_limit(PagePoolOptions& options, std::optional<std::uint64_t> limit, int ranks) {
@@ -32,7 +35,9 @@ void set_limit(PagePoolOptions& options, std::optional<std::uint64_t> limit, int
     options.limit = {*limit, "limit in [memory] of the policy"};
   } else {
     options.limit = {0, "what the system leaves"};
-    options.limit_now = [ranks](std::uint64_t reserved) { return limit_by_system(reserved, ranks); };
+    options.limit_now = [ranks, limit = std::uint64_t{0}](std::uint64_t reserved) mutable {
+      return limit_by_system(reserved, ranks, limit);
+    };
   }
 }
 

@@ -1,6 +1,9 @@
 #include "plan/memory_use.hpp"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -130,6 +133,9 @@ std::vector<Saving> savings_of(const Plan& plan, const MemoryUse& use) {
 }  // namespace
 
 MemoryUse memory_of(const Plan& plan, int rank) {
+  // A model has few kinds of buckets, and a lane of many ranks many instructions.
+  using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
+  std::map<Kind, std::pair<Residuals, Frames>> kinds;
   MemoryUse use;
   std::uint64_t least = 0;
   std::uint64_t all = 0;
@@ -139,9 +145,10 @@ MemoryUse memory_of(const Plan& plan, int rank) {
     if (plan.options.world_size == 1) {
       continue;
     }
-    Residuals residuals;
-    Frames frames;
-    for (const policy::Level& level : levels_of(bucket)) {
+    const auto [kind, fresh] =
+        kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
+    auto& [residuals, frames] = kind->second;
+    for (const policy::Level& level : fresh ? levels_of(bucket) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       const Residuals kept = residuals_of(call.call.residuals);
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};

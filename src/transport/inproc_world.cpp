@@ -87,8 +87,9 @@ void InprocWorld::send(Request& request) {
     }
     transfer(request, receive);
   } else if (operation.bytes <= kEagerBytes) {
-    channel.messages.emplace_back();
-    channel.messages.back().bytes.assign({operation.data, operation.bytes});
+    UnmatchedSend kept;
+    kept.bytes.assign({operation.data, operation.bytes});
+    channel.messages.push_back(std::move(kept));
     finish(request);
   } else {
     channel.messages.push_back({&request, {}});

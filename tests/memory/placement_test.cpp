@@ -56,6 +56,8 @@ TEST(Placement, UnboundRanksBindNothing) {
 
 TEST(Placement, ThreadsStayInsideTheBindingAndLeaveCoresToTheRank) {
   EXPECT_THAT(place(two_nodes(), {0, 1}).threads, ElementsAre(1));
+  EXPECT_EQ(place(two_nodes(), {0, 1}).most_ranks, 4);
+  EXPECT_EQ(place(two_nodes(), {0, 1, 2, 3}).most_ranks, 2) << "more ranks would share these cores";
   EXPECT_THAT(place(two_nodes(), {4, 5, 6, 7}).threads, ElementsAre(7));
   EXPECT_THAT(place(two_nodes(), {5}).threads, IsEmpty());
   EXPECT_EQ(place(two_nodes(), {5}).node, 1U);

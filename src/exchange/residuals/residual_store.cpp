@@ -158,6 +158,18 @@ void ResidualStore::clear_moved(std::uint32_t tensor) {
   moved_.erase(tensor);
 }
 
+std::uint64_t ResidualStore::second_bytes() const {
+  std::uint64_t total = 0;
+  if (undo_) {
+    for (const auto& [key, ranges] : undo_->next) {
+      for (const Next& range : ranges) {
+        total += range.values.size() * sizeof(float);
+      }
+    }
+  }
+  return total;
+}
+
 std::uint64_t ResidualStore::bytes() const {
   std::uint64_t total = 0;
   for (const auto& [key, ranges] : ranges_) {

@@ -76,6 +76,8 @@ class ResidualStore {
   [[nodiscard]] bool has(const ResidualKey& key) const { return ranges_.contains(key); }
   [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return ranges_; }
   [[nodiscard]] std::uint64_t bytes() const;
+  /// Bytes of the second buffers.
+  [[nodiscard]] std::uint64_t second_bytes() const;
   /// The memory of all residuals and second buffers, which the pool may move between steps.
   [[nodiscard]] std::vector<memory::Block*> blocks();
 

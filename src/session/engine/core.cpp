@@ -5,6 +5,8 @@
 
 #include "base/current_error.hpp"
 #include "base/log.hpp"
+#include "base/processor_cores.hpp"
+#include "memory/placement.hpp"
 #include "observe/record.hpp"
 #include "policy/stage.hpp"
 #include "session/engine/session_reports.hpp"
@@ -25,6 +27,13 @@ Threading threading_over(Runner& runner, Threading asked) {
   return runner.device() != nullptr ? Threading::serialized : asked;  // a device needs no thread to make progress
 }
 
+// Ranks whose bindings overlap, and those that are threads, would all choose the same cores.
+bool binds_progress(const Runner& runner, const Policy& policy) {
+  const RunnerInfo& info = runner.info();
+  return policy.memory.bind && !info.shares_process &&
+         ranks_on_node(info.nodes, info.rank, info.world_size) <= memory::own_placement().most_ranks;
+}
+
 }  // namespace
 
 Core::Core(std::unique_ptr<Runner> r, EngineSettings given)
@@ -32,7 +41,7 @@ Core::Core(std::unique_ptr<Runner> r, EngineSettings given)
       runner(std::move(r)),
       step(next_number(), settings.options.nonfinite, settings.undoable),
       parts(settings.parts),
-      progress(threading_over(*runner, settings.options.threading), step, settings.policy.memory.bind) {}
+      progress(threading_over(*runner, settings.options.threading), step, binds_progress(*runner, settings.policy)) {}
 
 void Core::rethrow_given_up(bool to_caller) {
   const Error error = current_error();

@@ -7,7 +7,7 @@
 
 namespace gradwire::session {
 
-void configure_host_memory(const Policy::Memory& memory, const RunnerInfo& info) {
+void configure_host_memory(const Policy::Memory& memory, const RunnerInfo& info, bool undoable) {
   using Given = Policy::Memory::HugePages;
   using memory::HugePages;
   memory::PagePoolOptions options;
@@ -22,7 +22,9 @@ void configure_host_memory(const Policy::Memory& memory, const RunnerInfo& info)
   options.look_every = memory.compact_every;
   memory::bind_page_pool(memory.bind);
   memory::configure_page_pool(std::move(options), memory.limit,
-                              info.shares_process ? 1 : ranks_on_node(info.nodes, info.rank, info.world_size));
+                              undoable || info.shares_process || info.nodes.empty()
+                                  ? 1
+                                  : ranks_on_node(info.nodes, info.rank, info.world_size));
 }
 
 void tend_host_memory(Core& core, std::chrono::steady_clock::time_point now) {
@@ -30,6 +32,10 @@ void tend_host_memory(Core& core, std::chrono::steady_clock::time_point now) {
   pool.tend(now);
   if (!pool.compaction_due()) {
     return;
+  }
+  const auto* background = core.parts.background();
+  if (background != nullptr && background->busy()) {
+    return;  // it has the lock, and uses residuals
   }
   core.on_wire([&] {
     if (core.parts.background() != nullptr && core.parts.background()->busy()) {

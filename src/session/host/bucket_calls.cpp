@@ -55,37 +55,6 @@ exchange::CallRequest BucketCalls::request(const plan::Plan& plan, const plan::B
           .native = native_of(transport_, plan, bucket, step)};
 }
 
-std::uint64_t BucketCalls::most_residual_bytes(const plan::Plan& plan) const {
-  std::uint64_t elements = 0;
-  for (const plan::Bucket& bucket : plan.buckets) {
-    std::uint64_t most = 0;
-    const auto look = [&](const policy::Level& level) {
-      if (!level.stage.error_feedback) {
-        return;
-      }
-      exchange::CallRequest asked = request(plan, bucket, {});
-      asked.algorithm = level.algorithm;
-      asked.codec = level.stage.codec;
-      asked.second_hop = level.stage.second_hop;
-      asked.intra = level.stage.intra;
-      asked.feedback = true;
-      asked.native = {};
-      const exchange::ResidualUse use = exchange::resolve(asked, group(plan)).call.residuals;
-      std::uint64_t kept = use.local.count + use.owned.count;
-      for (const exchange::ResidualUse::Range& range : use.summed) {
-        kept += range.count;
-      }
-      most = std::max(most, kept);
-    };
-    for (const policy::Stage& stage : bucket.stages) {
-      look({bucket.algorithm, stage});
-    }
-    std::for_each(bucket.levels.begin(), bucket.levels.end(), look);
-    elements += most;
-  }
-  return elements * sizeof(float);
-}
-
 bool BucketCalls::sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const {
   return exchange::is_native(request(plan, bucket, step), group(plan));
 }

@@ -24,8 +24,6 @@ class BucketCalls {
   [[nodiscard]] exchange::RankGroup group(const plan::Plan& plan) const {
     return {transport_.rank(), transport_.world_size(), plan.tiers};
   }
-  /// The most bytes of residuals that this rank keeps for all buckets in any of their stages or levels.
-  [[nodiscard]] std::uint64_t most_residual_bytes(const plan::Plan& plan) const;
   /// Whether the bucket is reduced by the transport's own sum.
   [[nodiscard]] bool sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const;
 

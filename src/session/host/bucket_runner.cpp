@@ -9,6 +9,7 @@
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "plan/hash.hpp"
+#include "plan/memory_use.hpp"
 #include "session/host/bucket_memory.hpp"
 #include "session/host/gradient_samples.hpp"
 #include "session/runner/agreements.hpp"
@@ -66,17 +67,11 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
   return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.store().empty(), parts), beside);
 }
 
-// Residuals count with what any stage or level keeps. Frames take no more than all buckets, encoded twice.
 void BucketRunner::require_memory(const plan::Plan& plan) const {
-  std::uint64_t bytes = 0;
-  for (const plan::Bucket& bucket : plan.buckets) {
-    bytes += 2 * bucket.count * element_bytes(bucket.dtype);
-  }
-  const std::uint64_t frames = info().world_size > 1 ? std::min(bytes, plan.in_flight_bytes) : 0;
-  const std::uint64_t residuals = calls_.most_residual_bytes(plan);
-  const std::uint64_t held = residuals_.store().bytes();
-  const std::uint64_t missing = residuals - std::min(held, residuals);
-  memory::page_pool().require(frames + (residuals_.remembers() ? missing + residuals : missing),
+  const plan::MemoryUse use = memory_of(plan, info().rank);
+  const std::uint64_t residuals = use.local + use.summed + use.second;
+  const std::uint64_t held = residuals_.store().bytes() + residuals_.store().second_bytes();
+  memory::page_pool().require(use.frames + residuals - std::min(held, residuals),
                               "steps of this plan need, for residuals and frames,");
 }
 
