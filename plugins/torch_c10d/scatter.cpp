@@ -79,7 +79,9 @@ class ReduceScatter {
       : codec_(codec_of(codec)), timeout_(timeout_of(timeout, kName)) {}
   ~ReduceScatter() {
     const py::gil_scoped_release others_may_need_it;  // an engine may wait for a device
-    engines_.clear();
+    for (Engine& each : engines_) {                   // the groups, objects of Python, go later
+      each.engine.reset();
+    }
   }
   ReduceScatter(const ReduceScatter&) = delete;
   ReduceScatter& operator=(const ReduceScatter&) = delete;

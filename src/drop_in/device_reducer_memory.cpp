@@ -22,7 +22,7 @@ DeviceReducer::Residuals DeviceReducer::expected_residuals(const Job& job) const
   if (!job.route.keeps) {
     return {};
   }
-  if (*job.route.keeps < residuals_.size() && residuals_[*job.route.keeps].held) {
+  if (is_placed(job) && *job.route.keeps < residuals_.size() && residuals_[*job.route.keeps].held) {
     return residuals_[*job.route.keeps];
   }
   auto* const any = reinterpret_cast<float*>(step_);

@@ -70,8 +70,8 @@ void DeviceTrials::free_left() {
   }
 }
 
+// The copy stays, since the trial of a routed call may still be to come.
 void DeviceTrials::give_back(std::chrono::milliseconds timeout) {
-  leave_memory();
   if (!leaving_.empty()) {
     device_.wait(leaving_.back().until, timeout);
     free_left();

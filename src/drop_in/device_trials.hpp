@@ -41,7 +41,7 @@ class DeviceTrials {
   /// To be called before the exchange's end_call(). The work of earlier trials must come before later work of the
   /// compute queue.
   void end_call();
-  /// Gives back what the gate does not need any more. Waits for the device, Error(timeout).
+  /// Gives back what the latest end_call() has left. Waits for the device, Error(timeout).
   void give_back(std::chrono::milliseconds timeout);
   /// The step with this number begins with what is enqueued on `stream` next.
   void begin_step(std::uint64_t step, void* stream);

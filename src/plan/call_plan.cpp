@@ -140,7 +140,8 @@ CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
   }
   if (policy_.tiers.ranks_per_node) {
     notes_.push_back("ranks_per_node of " + policy_.source +
-                     ": ignored where calls come on any communicator; the nodes are those that MPI finds");
+                     ": ignored where calls come on any communicator (over NCCL but for auto's first guess); the nodes "
+                     "are those that MPI finds");
   }
   if (policy::packs_frames(policy_)) {
     notes_.push_back(policy_.source + ": " + std::string(policy::kPacksOnHosts));
@@ -232,6 +233,9 @@ std::string CallPlanner::describe() const {
   add("device residuals", std::to_string(policy_.memory.device_residuals));
   if (policy_.link) {  // the choice of algorithms depends on it
     add("link", policy_.link->to_string());
+    if (policy_.tiers.ranks_per_node) {  // as does the first guess over NCCL
+      add("ranks per node", std::to_string(*policy_.tiers.ranks_per_node));
+    }
   }
   add("defaults", asked(policy_.defaults));
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {

@@ -302,6 +302,25 @@ TEST(DeviceReducer, ResidualsGoWithTheStep) {
   });
 }
 
+// The ranks ask for memory before the old step's residuals go. Mutation tried: the dry run uses those.
+TEST(DeviceReducer, AStepOfOtherSizesAsksForItsOwnMemory) {
+  const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Single rank(configuration, transport);
+    for (const std::uint64_t scale : {1, 2}) {
+      std::vector<float> even(scale * kElements);
+      std::vector<float> odd(scale * kElements + 7);
+      int compressed = 0;
+      for (int call = 0; call < 60; ++call) {
+        std::vector<float>& values = call % 2 == 0 ? even : odd;
+        compressed += rank.reduce({.count = values.size()}, values.data(), values.data()) ? 1 : 0;
+      }
+      EXPECT_GT(compressed, 10) << scale;
+    }
+    EXPECT_EQ(rank.place.reducer->failure(), "");
+  });
+}
+
 // Mutation tried: residuals stay for ever after their last lossy step, so that 16-bit values travel as 32.
 TEST(DeviceReducer, ResidualsEndWithTheLastLossyStage) {
   const Configuration configuration =

@@ -111,6 +111,8 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
       "link.h", "termios.h", "dirent.h", "poll.h"},
      {"src/*", "plugins/*"}},
     {"the network namespaces of Linux", {"linux/capability.h"}, {"src/cli/emulated_link.cpp"}},
+    {"hwloc", {"hwloc.h"}, {"src/memory/topology*"}},
+    {"memory policies of Linux", {"linux/mempolicy.h"}, {"src/memory/placement*"}},
     {"prometheus-cpp", {"prometheus/*", "CivetServer.h"}, {"plugins/export_http/*"}},
     {"sockets",
      {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*"},
