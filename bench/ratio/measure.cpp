@@ -74,9 +74,9 @@ Row measure_layer(const Record& record, const TensorPolicy& resolved, const std:
           .codec = resolved.codec.to_string(),
           .elements = record.values.size()};
   const double bytes = static_cast<double>(row.elements) * sizeof(float);
-  row.nominal_ratio = bytes / static_cast<double>(frame.bytes());
   row.nmse = nmse(resolved.codec, record.values);
   row.cost.encode_seconds = time_of([&] { frame.encode(); });
+  row.nominal_ratio = bytes / static_cast<double>(frame.bytes());  // known once it is encoded
   row.cost.decode_seconds = time_of([&] { frame.decode_and_add(sum.data()); });
   const Statistics counted = run_ranks(ranks, [&](std::shared_ptr<Transport> transport) {
     Communicator communicator(std::move(transport));

@@ -100,6 +100,14 @@ Policy::Memory PolicyValues::read_memory(const toml::table& table) const {
         [&](const toml::node& node) {
           memory.device_residuals = read_bytes(node, "device_residuals", 0, kMostMemory);
         }},
+       {"bind",
+        [&](const toml::node& node) {
+          const std::string text = read_string(node, "bind", R"("auto" or "off")");
+          if (text != "auto" && text != "off") {
+            fail(node, "unknown bind \"" + text + R"("; write "auto" or "off")");
+          }
+          memory.bind = text == "auto";
+        }},
        {"limit", [&](const toml::node& node) { memory.limit = read_bytes(node, "limit", kLeastLimit, kMostMemory); }},
        {"huge_pages",
         [&](const toml::node& node) {

@@ -53,7 +53,7 @@ const std::string kAllCalls =
     "GRADWIRE_POLICY=" GRADWIRE_SOURCE_DIR "/python-free-examples/policies/nccl_all_calls.toml";
 
 // The ranks ask each other whether they have memory for calls of a kind, before the first one.
-const std::string kAsking = "ncclGroupStart ncclSend:8 ncclRecv ncclGroupEnd ";
+const std::string kAsking = "ncclAllGather:8 ";
 std::string without_asking(std::string calls) {
   const auto found = calls.find(kAsking);
   EXPECT_NE(found, std::string::npos) << calls;
@@ -173,7 +173,7 @@ TEST(NcclDevice, PassedCallsOfAGroupKeepTheirPlace) {
   const std::vector<std::string> end = names(seen.lines.at("0 at its end"));
   ASSERT_GT(end.size(), 2U);
   EXPECT_EQ(end[0], "ncclGroupEnd") << "the job's own group goes first";
-  EXPECT_EQ(end[1], "ncclGroupStart");
+  EXPECT_EQ(end[1] + " ", kAsking);
   EXPECT_EQ(end.back(), "ncclRedOpDestroy") << "not before the sums that use it";
   EXPECT_GE(times(seen.lines.at("0 at its end"), sent_tiles(4)), 2);
   EXPECT_EQ(seen.calls({{"reason", nullptr}}), 2U);
@@ -407,7 +407,7 @@ TEST(NcclDevice, CapturedCallsFollowEagerOnes) {
 // Mutations tried: messages stay on the job's communicator; lead_caller() is left out.
 TEST(NcclDevice, APrefetchDoesNotWaitForACompressedScatter) {
   const Seen seen = run_job("prefetch", "GRADWIRE_CODEC=int8", true);
-  EXPECT_THAT(seen.lines.at("first"), HasSubstr("ncclBroadcast " + kSecond + "ncclGroupStart"));
+  EXPECT_THAT(seen.lines.at("first"), HasSubstr("ncclBroadcast " + kAsking + kSecond + "ncclGroupStart"));
   EXPECT_THAT(seen.lines.at("second"), Not(HasSubstr("ncclCommSplit"))) << "it is made once";
   EXPECT_THAT(seen.outcome.out, HasSubstr("0 behind: sends 1 all-gather 0 reduce 1\nfirst"));
   EXPECT_THAT(seen.outcome.out, HasSubstr("0 behind: sends 1 all-gather 0 reduce 1\nsecond"));
@@ -452,7 +452,8 @@ TEST(NcclDevice, TheSecondCommunicatorEndsWithTheJobs) {
 
 TEST(NcclDevice, CapturedCallsOfAGroupRunApart) {
   const Seen seen = run_job("eager_and_captured_in_a_group", kAllCalls, true);
-  EXPECT_THAT(seen.lines.at("group"), HasSubstr("ncclGroupStart ncclGroupEnd " + kSecond)) << "not inside the group";
+  EXPECT_THAT(seen.lines.at("group"), HasSubstr("ncclGroupStart ncclGroupEnd " + kAsking + kSecond))
+      << "not inside the group";
   EXPECT_EQ(times(seen.lines.at("group"), "ncclGroupStart"), 5) << "the job's, and two of each call";
 }
 
