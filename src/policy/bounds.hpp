@@ -18,7 +18,7 @@ inline constexpr std::chrono::milliseconds kMostSuspect{600'000};
 inline constexpr double kLeastSlower = 1.5;
 inline constexpr double kMostSlower = 1000;
 inline constexpr std::uint32_t kMostRanks = 1'000'000;
-inline constexpr std::uint32_t kMostBlocks = 1U << 16;  // of a kernel, which has no more in any case
+inline constexpr std::uint32_t kMostBlocks = 1U << 16;         // of a kernel, which has no more in any case
 inline constexpr std::uint64_t kMostJoinBytes = 256ULL << 20;  // frames of joined buckets lie in one piece of memory
 inline constexpr std::uint64_t kMostMemory = 1ULL << 50;
 inline constexpr std::uint64_t kLeastLimit = 2ULL << 20;  // a region of the page pool

@@ -15,7 +15,8 @@ constexpr std::uint64_t kCount = 1U << 20;
 constexpr std::uint64_t kBytes = kCount * sizeof(float);
 
 Plan plan_with(const std::string& policy, const PlanOptions& options) {
-  return make_plan(Policy::parse("version = 1\n" + policy), {{"weight", kCount, DType::f32, 2, {}, {}, {}, 1}}, options);
+  return make_plan(Policy::parse("version = 1\n" + policy), {{"weight", kCount, DType::f32, 2, {}, {}, {}, 1}},
+                   options);
 }
 
 TEST(MemoryUse, CountsResidualsOfEveryPurpose) {
@@ -48,14 +49,12 @@ TEST(MemoryUse, CountsTheMostOfAllLevelsAndStages) {
 
 TEST(MemoryUse, CountsCopiesOfSyncModes) {
   const PlanOptions options{.world_size = 2};
-  EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { async = true, staleness = 2 }\n", options)).copies,
-            3 * kBytes);
-  EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { async = true, staleness = 2 }\n",
-                                {.world_size = 2, .undoable = true}))
-                .copies,
-            6 * kBytes);
-  EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { every = 16, outer = {} }\n", options)).copies,
-            3 * kBytes);
+  EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { async = true, staleness = 2 }\n", options)).copies, 3 * kBytes);
+  EXPECT_EQ(
+      memory_of(plan_with("[defaults]\nsync = { async = true, staleness = 2 }\n", {.world_size = 2, .undoable = true}))
+          .copies,
+      6 * kBytes);
+  EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { every = 16, outer = {} }\n", options)).copies, 3 * kBytes);
 }
 
 TEST(MemoryUse, FramesStayWithinTheirBound) {

@@ -54,19 +54,14 @@ class LaneMaker {
 
   // Only devices group messages into rounds (Instruction::round), and none of them runs this schedule.
   void send(Slot slot, int peer, Hop hop, const Chunk& chunk) {
-    lane_.instructions.push_back(
-        {.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
+    lane_.instructions.push_back({.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
   }
   Slot receive(int peer, Hop hop, const Chunk& chunk) {
     if (chunk.empty()) {
       return kOwnInput;
     }
     const Slot slot = lane_.add_slot();
-    lane_.instructions.push_back({.opcode = Opcode::receive,
-                                  .slot = slot,
-                                  .peer = peer,
-                                  .hop = hop,
-                                  .chunk = chunk});
+    lane_.instructions.push_back({.opcode = Opcode::receive, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
     return slot;
   }
 

@@ -90,8 +90,8 @@ struct session::Access {
   using State = Session::State;
   [[nodiscard]] static Session make(std::unique_ptr<State> state) { return Session(std::move(state)); }
   /// Does what Session::load(directory) does, with states that the caller has read already: this rank's own one, if the
-  /// world had the same size, or those of all its ranks, in their order. The session must have no tables. `source` names
-  /// the states in messages.
+  /// world had the same size, or those of all its ranks, in their order. The session must have no tables. `source`
+  /// names the states in messages.
   static void load(Session& session, const std::vector<session::SavedState>& states, const std::string& source);
 };
 

@@ -69,8 +69,6 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   void set_step(std::uint64_t step) override;
   [[nodiscard]] DeviceMemory memory() const override { return memory_.latest(); }
 
-  [[nodiscard]] bool any_nonfinite(std::span<const TensorMemory> memory);
-
   std::shared_ptr<exchange::StreamDevice> device_;
   SessionOptions options_;
   DeviceNode node_;

@@ -79,8 +79,10 @@ void DeviceRunner::set_step(std::uint64_t step) {
   device_->upload(step_, std::as_bytes(std::span(&word, 1)));
 }
 
-// It uses an encoder of exact values, since that looks at each value.
-bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
+// Uses an encoder of exact values, since that looks at each value.
+std::vector<int> DeviceRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
+  const CurrentDevice current(*device_);
+  marks_.begin_step(step);
   constexpr std::uint64_t kPiece = 1ULL << 20;  // elements
   const CodecSpec exact = CodecSpec::exact();
   StreamBackend& backend = device_->backend();
@@ -104,13 +106,7 @@ bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
   backend.release(scratch);
   kernels::DeviceStatus found;
   device_->download(std::as_writable_bytes(std::span(&found, 1)), probe_status_, options_.timeout);
-  return found.nonfinite != 0;
-}
-
-std::vector<int> DeviceRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
-  const CurrentDevice current(*device_);
-  marks_.begin_step(step);
-  return agree_on_nonfinite(peers(), any_nonfinite(memory), scale, step);
+  return agree_on_nonfinite(peers(), found.nonfinite != 0, scale, step);
 }
 
 std::shared_ptr<std::byte> DeviceRunner::scratch(std::uint64_t bytes) {

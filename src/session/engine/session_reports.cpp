@@ -96,7 +96,8 @@ std::string explain(Core& core, const std::string& beside) {
   core.make_plan();
   const std::string placed =
       core.settings.policy.memory.bind ? "memory nodes: " + memory::own_placement().why + '\n' : "";
-  return core.plan->explain() + placed + core.parts.explain(When::with_session) + beside + core.parts.explain(When::with_plan);
+  return core.plan->explain() + placed + core.parts.explain(When::with_session) + beside +
+         core.parts.explain(When::with_plan);
 }
 
 }  // namespace gradwire::session
