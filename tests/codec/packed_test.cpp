@@ -123,7 +123,7 @@ TEST(Packed, GaussianGradientsShrinkByTheirExponents) {
   EXPECT_GT(ratio(DType::f32, 1), 200);
 }
 
-// What does not shrink travels as a frame of exact, but for the codec's number.
+// A frame that does not shrink has the bytes of one of exact, apart from the codec's number.
 TEST(Packed, NoiseIsSentAsItIs) {
   for (const DType dtype : kDTypes) {
     const std::size_t count = 9000;
@@ -284,7 +284,7 @@ TEST(Packed, ASmallStackSuffices) {
 TEST(Packed, DeclarationsAreThoseOfTheHeader) {
   static_assert(codec::zstd::kCompressionLevel == ZSTD_c_compressionLevel);
   static_assert(sizeof(ZSTD_cParameter) == sizeof(int));
-  // Types alone: the test does not link the library.
+  // This uses types alone: the test does not link the library.
   using Functions = codec::zstd::Functions<ZSTD_CCtx, ZSTD_DCtx, ZSTD_cParameter>;
   static_assert(std::is_same_v<decltype(Functions::create_compression), decltype(&ZSTD_createCCtx)>);
   static_assert(std::is_same_v<decltype(Functions::free_compression), decltype(&ZSTD_freeCCtx)>);

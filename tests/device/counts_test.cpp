@@ -65,7 +65,7 @@ class Agreeing final : public exchange::Peers {
 
 constexpr long kToConnect = 2;  // sums and gathers that a device makes when it joins a node
 
-/// One rank's runner.
+/// Owns one rank's runner.
 class Job {
  public:
   explicit Job(const Step& step, int rank = 0, const Policy::Device& share = {})

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 3;
 constexpr std::size_t kBytes = 5000;
 
-/// What the functions in place of NCCL's share. A communicator and a window are a pointer to the rank's number here.
+/// The functions in place of NCCL's share this. A communicator and a window are a pointer to the rank's number here.
 struct Library {
   std::mutex mutex;
   std::map<int, void*> memory;  // by rank

@@ -318,7 +318,7 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
                 return 0;
               },
           // The library's sum of equal inputs, for a caller that wants to look at it; what matters is its accesses.
-          .library =
+          .native =
               [&library, what, all, &place](const void* from, void* to) {
                 library.log.emplace_back(from == to ? "library in place" : "library");
                 ++place.link->times.called;

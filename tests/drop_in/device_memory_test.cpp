@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 constexpr std::uint64_t kMemoryCount = 20000;
 
-// What each rank did, call by call.
+// Notes what each rank did, call by call.
 class Log {
  public:
   void add(int rank, const std::string& what) {
@@ -94,7 +94,7 @@ struct MemoryRank {
   test::HostDevice& device;
 };
 
-// Steps of a job: single calls and groups, of several sizes.
+// The job makes these steps: single calls and groups, of several sizes.
 const std::vector<std::vector<CallOf>> kSteps = {
     {{.count = kMemoryCount}},
     {{.count = 5 * kMemoryCount, .function = Function::nccl_reduce_scatter}},
@@ -162,7 +162,7 @@ TEST(DeviceMemory, ARankWithoutMemoryForTheExchangeOfWordsLetsAllPass) {
   });
 }
 
-// The same for trials of codec = "auto", for what it adopts, and for the exact call that adds residuals at last.
+// The same holds for trials of codec = "auto", for what it adopts, and for the exact call that adds residuals at last.
 // Mutations tried: what an exact call takes is not asked for; a class without memory is compared again.
 TEST(DeviceMemory, WhateverOneRankLacksTrialsHarmNobody) {
   for (const std::string allow : {"int8", "int4"}) {

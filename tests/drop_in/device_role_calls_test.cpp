@@ -23,7 +23,7 @@ using ::testing::SizeIs;
 constexpr std::uint64_t kRoleCount = 20000;
 constexpr Function kSegments = Function::nccl_reduce_scatter;
 
-// One rank that has agreed with the others.
+// Holds one rank that has agreed with the others.
 struct RoleRank {
   RoleRank(const Configuration& configuration, const std::shared_ptr<Transport>& transport, std::string name = {},
            std::size_t limit = ~std::size_t{0})
@@ -65,7 +65,7 @@ void run_roles(int ranks, const std::string& policy, const std::function<void(Ro
   });
 }
 
-// Buffers as buckets of DDP, which differ in size.
+// Returns buffers that differ in size, as DDP's buckets do.
 std::vector<std::vector<float>> buffers(std::size_t count) {
   std::vector<std::vector<float>> made;
   for (std::size_t i = 0; i < count; ++i) {

@@ -21,8 +21,8 @@ std::vector<std::uint32_t> counts(const Check& check) {
 }
 
 std::string kind_name(Kind kind) {
-  constexpr const char* kNames[] = {"",         ", special values",   ", large values",  ", tiny values",
-                                    ", an Inf", ", equal magnitudes", ", extreme values"};
+  constexpr const char* kNames[] = {"",         ", special values",   ", large values",   ", tiny values",
+                                    ", an Inf", ", equal magnitudes", ", extreme values", ", a NaN"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

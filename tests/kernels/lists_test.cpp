@@ -11,7 +11,7 @@ class Lists : public ::testing::TestWithParam<Case> {
  protected:
   static constexpr std::uint32_t kTileSize = 4096;
   static constexpr std::size_t kJobs = 3;
-  // Of buckets of 2 ranks, with a short last tile, a whole one and a tiny one.
+  // The jobs are those of buckets of 2 ranks, with a short last tile, a whole one and a tiny one.
   static constexpr std::uint32_t kCounts[kJobs] = {3 * kTileSize + 300, 2 * kTileSize, 77};
 
   Lists() : codec_(GetParam().codec()) {}

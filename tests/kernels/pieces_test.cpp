@@ -16,7 +16,7 @@ constexpr std::uint32_t kPiecesTile = 4096;
 constexpr std::uint32_t kPiecesCount = 9 * kPiecesTile + 300;
 constexpr std::uint32_t kPiecesBefore = 777;  // elements of the bucket before the job
 
-/// Tensors that hold the elements of an array, with some of the bucket before and behind it.
+/// Holds tensors with the elements of an array, and with some of the bucket before and behind it.
 class Tensors {
  public:
   /// `zeros`: some tensors are null, and their elements in `array` become zeros.
@@ -42,7 +42,7 @@ class Tensors {
   [[nodiscard]] kernels::PieceTable table() const {
     return {.pieces = table_.data(), .count = static_cast<std::uint32_t>(tensors_.size()), .first = kPiecesBefore};
   }
-  /// The elements of the array, as they are in the tensors now.
+  /// Returns the elements of the array, as they are in the tensors now.
   [[nodiscard]] std::vector<std::byte> array(std::size_t bytes) {
     std::vector<std::byte> array(bytes);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -53,7 +53,7 @@ class Tensors {
     }
     return array;
   }
-  /// The bytes of the bucket before and behind the array.
+  /// Returns the bytes of the bucket before and behind the array.
   [[nodiscard]] std::vector<std::byte> others(std::size_t bytes) const {
     std::vector<std::byte> all;
     for (const Memory& tensor : tensors_) {

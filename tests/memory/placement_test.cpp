@@ -32,7 +32,7 @@ Topology two_nodes() {
   topology.nodes = {{.number = 0, .bytes = 1ULL << 30, .processors = range(0, 4)},
                     {.number = 1, .bytes = 1ULL << 30, .processors = range(4, 4)}};
   for (unsigned core = 0; core < 8; ++core) {
-    topology.cores.push_back({.package = core / 4, .processors = {core}});
+    topology.cores.push_back({.processors = {core}});
   }
   return topology;
 }

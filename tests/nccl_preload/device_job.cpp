@@ -1,98 +1,11 @@
 // A job over the fake library that shows which calls reach NCCL: device_job SCENARIO prints NCCL's calls in their
 // order. Every other rank exists in name only.
-#include <cuda.h>
-#include <nccl.h>
-
-#include <cstdio>
-#include <functional>
-#include <map>
-#include <string>
-#include <utility>
-
-#include "nccl_preload/fake_nccl.hpp"
-
-extern "C" CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  *status =
-      stream == reinterpret_cast<CUstream>(0x70) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-  return CUDA_SUCCESS;
-}
-
-// The events of the fake driver: each record is a millisecond later than the previous one, and none is ready the first
-// time that it is asked for.
-#undef cuEventElapsedTime
-#undef cuEventDestroy
-struct CUevent_st {
-  int at = 0;
-  bool asked = false;
-};
-namespace {
-struct Events {
-  int made = 0;
-  int recorded = 0;
-  int captured = 0;
-  int destroyed = 0;
-};
-Events events;
-// If set, NCCL's all-reduces take so long, and each group of messages one; the device is never behind its host.
-double milliseconds_of_sum = 0;
-}  // namespace
-extern "C" {
-CUresult cuEventCreate(CUevent* event, unsigned int /*flags*/) {
-  *event = new CUevent_st;
-  ++events.made;
-  return CUDA_SUCCESS;
-}
-CUresult cuEventRecord(CUevent event, CUstream stream) {
-  event->at = ++events.recorded;
-  if (milliseconds_of_sum > 0) {
-    event->at = static_cast<int>(milliseconds_of_sum * static_cast<double>(fake_nccl_calls("ncclAllReduce"))) +
-                static_cast<int>(fake_nccl_calls("ncclGroupEnd"));
-  }
-  events.captured += stream == reinterpret_cast<CUstream>(0x70) ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-CUresult cuEventQuery(CUevent event) {
-  return std::exchange(event->asked, true) || milliseconds_of_sum > 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
-  *milliseconds = static_cast<float>(end->at - begin->at);
-  return CUDA_SUCCESS;
-}
-CUresult cuEventDestroy_v2(CUevent event) {
-  delete event;
-  ++events.destroyed;
-  return CUDA_SUCCESS;
-}
-}
+#include "nccl_preload/device_job.hpp"
+#include "nccl_preload/fake_events.hpp"
 
 namespace {
 
-constexpr std::size_t kLarge = 1 << 15;
-float buffer[4];  // no data is moved
-
-ncclComm_t init(int ranks = 2) {
-  ncclComm_t comm = nullptr;
-  ncclCommInitRank(&comm, ranks, {}, 0);
-  return comm;
-}
-
-ncclResult_t reduce(ncclComm_t comm, std::size_t count = kLarge, ncclRedOp_t op = ncclSum,
-                    cudaStream_t stream = nullptr) {
-  return ncclAllReduce(buffer, buffer, count, ncclFloat32, op, comm, stream);
-}
-
-// Prints the calls that reached NCCL since the last time.
-void show(const char* what) {
-  std::printf("%s: ", what);
-  fake_nccl_print_order();
-}
-
-// Makes a communicator whose ranks have agreed.
-ncclComm_t agreed(int ranks = 2) {
-  ncclComm_t comm = init(ranks);
-  reduce(comm, 1);
-  return comm;
-}
+using namespace gradwire::test;
 
 void alone() {
   ncclComm_t comm = init();
@@ -277,7 +190,7 @@ void observed() {
               events.destroyed);
 }
 
-// Three buckets of equal size and a smaller one, at addresses of their own.
+// The step has three buckets of equal size and a smaller one, at addresses of their own.
 void data_parallel() {
   ncclComm_t comm = agreed();
   show("agreed");
@@ -290,7 +203,7 @@ void data_parallel() {
   show("steps");
 }
 
-// Activations beside two buckets: one at the same address twice a step, one at a new address each time.
+// Activations come beside two buckets: one at the same address twice a step, one at a new address each time.
 void tensor_parallel() {
   static float fresh[256];
   ncclComm_t comm = agreed();
@@ -306,7 +219,7 @@ void tensor_parallel() {
   show("steps");
 }
 
-// Activations that take turns at two addresses on one communicator, and buckets on another.
+// Activations take turns at two addresses on one communicator, and buckets come on another.
 void two_parallelisms() {
   ncclComm_t tensor = agreed();
   ncclComm_t data = agreed();
@@ -345,109 +258,6 @@ void scatters() {
   show("factor of the device");
 }
 
-cudaStream_t stream(std::uintptr_t number) { return reinterpret_cast<cudaStream_t>(number); }
-
-// As FSDP's backward pass: the gradients of one layer on a stream, and the parameters of the next one on another.
-void prefetch(bool refuse) {
-  ncclComm_t comm = agreed();
-  show("agreed");
-  if (refuse) {
-    fake_nccl_refuse_split();
-  }
-  for (const char* when : {"first", "second"}) {
-    ncclBroadcast(buffer, buffer, kLarge, ncclFloat32, 0, comm, stream(1));
-    std::printf("%d ", ncclReduceScatter(buffer, buffer, kLarge, ncclFloat32, ncclSum, comm, stream(1)));
-    ncclAllGather(buffer, buffer, kLarge, ncclFloat32, comm, stream(2));
-    std::printf("behind: sends %d ", fake_nccl_behind("ncclSend", "ncclBroadcast"));
-    std::printf("all-gather %d ", fake_nccl_behind("ncclAllGather", "ncclSend"));
-    ncclReduce(buffer, buffer, 1, ncclFloat32, ncclSum, 0, comm, stream(1));
-    std::printf("reduce %d\n", fake_nccl_behind("ncclReduce", "ncclSend"));
-    show(when);
-  }
-}
-
-// Ends communicators whose messages have one of their own.
-void end_pairs() {
-  const auto used = [](const char* what) {
-    ncclComm_t comm = agreed();
-    reduce(comm);
-    show("used");
-    std::printf("alive with %s: %d\n", what, fake_nccl_alive());
-    return comm;
-  };
-  ncclCommAbort(used("abort"));
-  show("aborted");
-  ncclComm_t comm = used("destroy");
-  ncclCommDestroy(comm);
-  show("destroyed");
-  comm = used("finalize");
-  ncclCommFinalize(comm);
-  show("finalized");
-  ncclCommDestroy(comm);
-  comm = used("revoke");
-  ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
-  std::printf("%d ", reduce(comm));
-  show("revoked");
-  ncclCommAbort(comm);
-  comm = used("shrink");
-  ncclComm_t child = nullptr;
-  ncclCommShrink(comm, nullptr, 0, &child, nullptr, NCCL_SHRINK_ABORT);
-  show("shrunk");
-  ncclCommAbort(comm);
-  ncclCommAbort(child);
-  comm = used("group");
-  ncclGroupStart();
-  ncclCommAbort(comm);
-  ncclGroupEnd();
-  show("in a group");
-  comm = used("failure");
-  fake_nccl_refuse_send();
-  std::printf("%d ", reduce(comm));
-  show("failed");
-  ncclCommDestroy(comm);
-  show("destroyed after a failure");
-  std::printf("alive: %d\n", fake_nccl_alive());
-}
-
-void sharing() {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.splitShare = 1;
-  ncclComm_t comm = nullptr;
-  ncclCommInitRankConfig(&comm, 2, {}, 0, &config);
-  reduce(comm, 1);
-  show("agreed");
-  reduce(comm);
-  show("compressed");
-  ncclComm_t child = nullptr;
-  ncclCommSplit(comm, 0, 0, &child, nullptr);
-  reduce(child, 1);
-  show("agreed");
-  reduce(child);
-  show("inherited");
-}
-
-void eager_and_captured_in_a_group() {
-  ncclComm_t comm = agreed();
-  show("agreed");
-  ncclGroupStart();
-  reduce(comm);
-  reduce(comm, kLarge, ncclSum, stream(0x70));
-  ncclGroupEnd();
-  show("group");
-}
-
-// Calls on three streams, one of them captured, that nothing orders but the drop-in.
-void captured_between() {
-  ncclComm_t comm = agreed();
-  for (const auto& [first, second] : {std::pair{1U, 0x70U}, {0x70U, 2U}, {2U, 0x70U}}) {
-    show("order");
-    reduce(comm, kLarge, ncclSum, stream(first));
-    reduce(comm, kLarge, ncclSum, stream(second));
-    std::printf("%u, %u: %s\n", first, second,
-                fake_nccl_behind("encode", "decode") > 0 ? "one behind the other" : "at the same time");
-  }
-}
-
 void scaled_in_a_group() {
   ncclComm_t comm = agreed();
   float half = 0.5F;
@@ -474,19 +284,10 @@ void named() {
   }
 }
 
-void captured_after_eager() {
-  ncclComm_t comm = agreed();
-  show("agreed");
-  reduce(comm);
-  show("eager");
-  std::printf("%d ", reduce(comm, kLarge, ncclSum, reinterpret_cast<cudaStream_t>(0x70)));
-  show("captured");
-}
-
 // Prints when the first call is made both ways, and from when on all are compressed.
 void chosen_by_time(double milliseconds, bool captures) {
   ncclComm_t comm = agreed();
-  milliseconds_of_sum = milliseconds;
+  events.milliseconds_of_sum = milliseconds;
   int first_trial = 0;
   int trials = 0;
   int compressed = 0;
@@ -526,36 +327,29 @@ void steps() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, std::function<void()>> scenarios = {
-      {"alone", alone},
-      {"captured_first", captured_first},
-      {"first_group", first_group},
-      {"first_alone_and_in_a_group", first_alone_and_in_a_group},
-      {"mixed_group", mixed_group},
-      {"simulated", simulated},
-      {"exact_in_a_group", exact_in_a_group},
-      {"endings", endings},
-      {"refusing_device", refusing_device},
-      {"without_kernels", without_kernels},
-      {"ended_in_a_group", ended_in_a_group},
-      {"failed_send", failed_send},
-      {"observed", observed},
-      {"data_parallel", data_parallel},
-      {"tensor_parallel", tensor_parallel},
-      {"two_parallelisms", two_parallelisms},
-      {"scatters", scatters},
-      {"scaled_in_a_group", scaled_in_a_group},
-      {"named", named},
-      {"prefetch", [] { prefetch(false); }},
-      {"prefetch_refused", [] { prefetch(true); }},
-      {"end_pairs", end_pairs},
-      {"sharing", sharing},
-      {"eager_and_captured_in_a_group", eager_and_captured_in_a_group},
-      {"captured_between", captured_between},
-      {"captured_after_eager", captured_after_eager},
-      {"steps", steps},
-      {"faster", [] { chosen_by_time(5, false); }},
-      {"faster_and_captures", [] { chosen_by_time(5, true); }},
-      {"slower", [] { chosen_by_time(1, false); }}};
+  gradwire::test::Scenarios scenarios = {{"alone", alone},
+                                         {"captured_first", captured_first},
+                                         {"first_group", first_group},
+                                         {"first_alone_and_in_a_group", first_alone_and_in_a_group},
+                                         {"mixed_group", mixed_group},
+                                         {"simulated", simulated},
+                                         {"exact_in_a_group", exact_in_a_group},
+                                         {"endings", endings},
+                                         {"refusing_device", refusing_device},
+                                         {"without_kernels", without_kernels},
+                                         {"ended_in_a_group", ended_in_a_group},
+                                         {"failed_send", failed_send},
+                                         {"observed", observed},
+                                         {"data_parallel", data_parallel},
+                                         {"tensor_parallel", tensor_parallel},
+                                         {"two_parallelisms", two_parallelisms},
+                                         {"scatters", scatters},
+                                         {"scaled_in_a_group", scaled_in_a_group},
+                                         {"named", named},
+                                         {"steps", steps},
+                                         {"faster", [] { chosen_by_time(5, false); }},
+                                         {"faster_and_captures", [] { chosen_by_time(5, true); }},
+                                         {"slower", [] { chosen_by_time(1, false); }}};
+  scenarios.merge(gradwire::test::scenarios_of_order());
   scenarios.at(argc > 1 ? argv[1] : "")();
 }

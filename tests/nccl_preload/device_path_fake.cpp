@@ -28,11 +28,11 @@ namespace {
 
 thread_local int truces = 0;
 
-// Whether work of our own streams is captured. It runs with its graph, in no order with what these streams run
-// otherwise, so it has streams of its own here, as if it ran once, as it is captured.
+// This says whether work of our own streams is captured. Such work runs with its graph, in no order with what these
+// streams run otherwise, so it has streams of its own here, as if it ran once, as it is captured.
 bool captures = false;
 
-// Handles of two streams of our own.
+// Returns handles of two streams of our own.
 void* stream_of(exchange::StreamBackend::Queue queue) {
   static std::array<char, 4> streams{};
   return &streams[(captures ? 2U : 0U) + (queue == exchange::StreamBackend::Queue::compute ? 0U : 1U)];
@@ -181,7 +181,7 @@ class FakeLink final : public drop_in::DeviceLink {
     captures = stream == reinterpret_cast<void*>(0x70);
     device_.set_caller(stream);
   }
-  // As over CUDA.
+  // It does what it does over CUDA.
   void begin_run(bool captured) override {
     replayed_ = replayed_ || captured;
     if (replayed_ && latest_) {

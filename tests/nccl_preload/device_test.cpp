@@ -3,16 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <map>
+#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "nccl_preload/run_apart.hpp"
-#include "tests/support/scratch_folder.hpp"
+#include "nccl_preload/device_calls.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -21,91 +17,6 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr std::uint64_t kLarge = 1 << 15;
-// An int8 frame has a header and, for each tile, codes and a scale of 2 bytes per 256 of them.
-std::string sent_tiles(int tiles) { return "ncclSend:" + std::to_string(32 + tiles * (4096 + 32)); }
-
-// Before the first compressed call the ranks agree on a second communicator.
-const std::string kSecond = "ncclAllGather:136 ncclCommSplit ncclAllGather:8 ";
-const std::string kAgreement = "ncclGroupStart ncclAllGather:96 ncclGroupEnd";
-
-struct Seen {
-  OutcomeApart outcome;
-  std::map<std::string, std::string> lines;  // calls that reached NCCL
-  json report;
-
-  [[nodiscard]] std::uint64_t calls(const json& fields) const {
-    std::uint64_t sum = 0;
-    for (const json& row : report.at("classes")) {
-      bool same = true;
-      for (const auto& [key, value] : fields.items()) {
-        same = same && row.at(key) == value;
-      }
-      sum += same ? row.at("calls").get<std::uint64_t>() : 0;
-    }
-    return sum;
-  }
-};
-
-// All calls are compressed at once.
-const std::string kAllCalls =
-    "GRADWIRE_POLICY=" GRADWIRE_SOURCE_DIR "/python-free-examples/policies/nccl_all_calls.toml";
-
-// The ranks ask each other whether they have memory for calls of a kind, before the first one.
-const std::string kAsking = "ncclAllGather:8 ";
-std::string without_asking(std::string calls) {
-  const auto found = calls.find(kAsking);
-  EXPECT_NE(found, std::string::npos) << calls;
-  return found == std::string::npos ? calls : calls.erase(found, kAsking.size());
-}
-
-const std::string kAutomatic = "[defaults]\ncodec = \"auto\"\nallow = [\"int8\"]\nroles = \"all\"\n";
-
-// Runs the job with a named codec, unless the environment says otherwise. Leaves out what makes second communicators,
-// unless `second`.
-Seen run_job(const std::string& scenario, const std::string& environment = kAllCalls, bool second = false) {
-  const ScratchFolder scratch;
-  const std::string report = (scratch.path() / "report.json").string();
-  Seen seen;
-  seen.outcome = run_apart(environment + " GRADWIRE_REPORT=" + report + " LD_PRELOAD=" GRADWIRE_DEVICE_DROP_IN,
-                           std::string(GRADWIRE_DEVICE_JOB) + " " + scenario);
-  EXPECT_EQ(seen.outcome.status, 0) << seen.outcome.err;
-  std::istringstream text(seen.outcome.out);
-  for (std::string line; std::getline(text, line);) {
-    const std::size_t colon = line.find(": ");
-    std::string& calls = seen.lines[line.substr(0, colon)];
-    std::istringstream words(line.substr(colon + 2));
-    for (std::string word; words >> word;) {
-      if (word != "ncclCommCount" && word != "ncclCommUserRank") {  // only the first call asks for it
-        calls += (calls.empty() ? "" : " ") + word;
-      }
-    }
-    if (const std::size_t at = calls.find(kSecond); at != std::string::npos && !second) {
-      calls.erase(at, kSecond.size());
-    }
-  }
-  if (std::filesystem::exists(report + ".nccl")) {
-    seen.report = json::parse(read_text(report + ".nccl"));
-  }
-  return seen;
-}
-
-std::vector<std::string> names(const std::string& line) {
-  std::istringstream text(line);
-  return {std::istream_iterator<std::string>(text), {}};
-}
-
-std::ptrdiff_t times(const std::string& line, const std::string& name) {
-  const std::vector<std::string> all = names(line);
-  return std::count(all.begin(), all.end(), name);
-}
-
-std::string policy_file(const ScratchFolder& scratch, const std::string& text) {
-  const std::string file = (scratch.path() / "policy.toml").string();
-  std::ofstream(file) << "version = 1\n" << text;
-  return "GRADWIRE_POLICY=" + file;
-}
 
 TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
   const Seen seen = run_job("alone");
@@ -394,76 +305,6 @@ TEST(NcclDevice, RulesMayNameCommunicators) {
   const Seen seen = run_job("named", policy_file(scratch, "[[rule]]\ncommunicator_name = \"dp*\"\n"));
   EXPECT_THAT(seen.lines.at("dp0"), Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.lines.at("tp0"), "ncclAllReduce:32768");
-}
-
-TEST(NcclDevice, CapturedCallsFollowEagerOnes) {
-  const Seen seen = run_job("captured_after_eager");
-  EXPECT_EQ(seen.lines.at("0 captured"), without_asking(seen.lines.at("eager")));
-  EXPECT_THAT(seen.lines.at("eager"), HasSubstr(sent_tiles(4)));
-}
-
-// An all-gather that the job enqueues behind a compressed reduce-scatter, on another stream, need not wait for its
-// messages; what the job enqueues on the scatter's stream does.
-// Mutations tried: messages stay on the job's communicator; lead_caller() is left out.
-TEST(NcclDevice, APrefetchDoesNotWaitForACompressedScatter) {
-  const Seen seen = run_job("prefetch", "GRADWIRE_CODEC=int8", true);
-  EXPECT_THAT(seen.lines.at("first"), HasSubstr("ncclBroadcast " + kAsking + kSecond + "ncclGroupStart"));
-  EXPECT_THAT(seen.lines.at("second"), Not(HasSubstr("ncclCommSplit"))) << "it is made once";
-  EXPECT_THAT(seen.outcome.out, HasSubstr("0 behind: sends 1 all-gather 0 reduce 1\nfirst"));
-  EXPECT_THAT(seen.outcome.out, HasSubstr("0 behind: sends 1 all-gather 0 reduce 1\nsecond"));
-}
-
-TEST(NcclDevice, WithoutASecondCommunicatorMessagesTravelOnTheJobs) {
-  const Seen refused = run_job("prefetch_refused", "GRADWIRE_CODEC=int8", true);
-  EXPECT_THAT(refused.outcome.out, HasSubstr("0 behind: sends 1 all-gather 1 reduce 1\nfirst"));
-  EXPECT_THAT(refused.outcome.out, HasSubstr("0 behind: sends 1 all-gather 1 reduce 1\nsecond"));
-  EXPECT_THAT(refused.outcome.err, HasSubstr("gets no second one for gradwire's messages"));
-  EXPECT_EQ(refused.calls({{"reason", nullptr}}), 2U);
-
-  const Seen full = run_job("prefetch", "FAKE_DEVICE_IS_FULL=1 GRADWIRE_CODEC=int8", true);
-  EXPECT_THAT(full.outcome.out, HasSubstr("0 behind: sends 1 all-gather 1 reduce 1\nsecond"));
-  EXPECT_THAT(full.lines.at("first"), HasSubstr("ncclAllGather:136 ncclAllGather:8 "));
-  EXPECT_THAT(full.outcome.out, Not(HasSubstr("ncclCommSplit")));
-
-  const Seen sharing = run_job("sharing", kAllCalls, true);
-  EXPECT_THAT(sharing.outcome.out, Not(HasSubstr("compressed: ncclAllGather:136 ncclCommSplit")))
-      << "children would share what NCCL keeps in order";
-  EXPECT_THAT(sharing.lines.at("inherited"), HasSubstr("ncclAllGather:136 ncclAllGather:8 "));
-}
-
-// Mutation tried: the child is not aborted with its parent.
-TEST(NcclDevice, TheSecondCommunicatorEndsWithTheJobs) {
-  const Seen seen = run_job("end_pairs");
-  for (const char* what : {"abort", "destroy", "finalize", "revoke", "shrink", "group", "failure"}) {
-    EXPECT_EQ(seen.lines.at(std::string("alive with ") + what), "2");
-  }
-  EXPECT_EQ(seen.lines.at("aborted"), "ncclCommAbort ncclCommAbort");
-  EXPECT_EQ(seen.lines.at("destroyed"), "ncclCommDestroy ncclCommDestroy");
-  EXPECT_THAT(seen.lines.at("finalized"), HasSubstr("ncclCommFinalize ncclCommGetAsyncError"));
-  EXPECT_THAT(seen.lines.at("finalized"), HasSubstr(" ncclCommDestroy"));
-  EXPECT_EQ(times(seen.lines.at("0 revoked"), "ncclCommAbort"), 1);
-  EXPECT_THAT(seen.lines.at("0 revoked"), HasSubstr("ncclAllReduce:32768")) << "NCCL's own error for such a call";
-  EXPECT_EQ(times(seen.lines.at("shrunk"), "ncclCommAbort"), 1);
-  EXPECT_EQ(seen.lines.at("in a group"), "ncclGroupStart ncclCommAbort ncclCommAbort ncclGroupEnd");
-  EXPECT_EQ(times(seen.lines.at("destroyed after a failure"), "ncclCommAbort"), 1);
-  EXPECT_EQ(times(seen.lines.at("destroyed after a failure"), "ncclCommDestroy"), 1);
-  EXPECT_EQ(seen.lines.at("alive"), "0");
-}
-
-TEST(NcclDevice, CapturedCallsOfAGroupRunApart) {
-  const Seen seen = run_job("eager_and_captured_in_a_group", kAllCalls, true);
-  EXPECT_THAT(seen.lines.at("group"), HasSubstr("ncclGroupStart ncclGroupEnd " + kAsking + kSecond))
-      << "not inside the group";
-  EXPECT_EQ(times(seen.lines.at("group"), "ncclGroupStart"), 5) << "the job's, and two of each call";
-}
-
-// A graph and eager calls share memory, so each comes behind the one before, whatever the job's streams say.
-// Mutation tried: begin_run() is not called.
-TEST(NcclDevice, CapturedAndEagerCallsAreOrdered) {
-  const Seen seen = run_job("captured_between");
-  for (const char* pair : {"1, 112", "112, 2", "2, 112"}) {
-    EXPECT_EQ(seen.lines.at(pair), "one behind the other") << pair;
-  }
 }
 
 TEST(NcclDevice, ADryRunPassesAndCounts) {

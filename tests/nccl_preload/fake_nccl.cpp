@@ -31,7 +31,7 @@ std::vector<ncclComm_t> freed;      // guarded by mutex
 bool refuse_end = false;            // guarded by mutex
 bool refuse_send = false;           // guarded by mutex
 bool refuse_split = false;          // guarded by mutex
-// Which calls have to end before another begins, by their numbers; guarded by mutex.
+// Says by number which calls have to end before another begins. The mutex guards it.
 using Front = std::vector<bool>;
 std::map<void*, Front> streams;
 std::map<ncclComm_t, Front> communicators;

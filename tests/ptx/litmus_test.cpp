@@ -23,7 +23,7 @@ constexpr std::uint64_t kSeeds = 50;
 const std::string kX = "[%rd1+1020]";
 const std::string kY = "[%rd1+512]";
 
-// What each thread does; at its end %r4 is what it saw.
+// Says what each thread does; at its end %r4 is what it saw.
 using Threads = std::vector<std::string>;
 using Seen = std::vector<std::uint32_t>;
 
@@ -76,7 +76,7 @@ std::string wait_for(const std::string& load, const std::string& word, const std
   return label + ":\n" + load + ".global.u32 %r3, " + word + ";\nsetp.ne.u32 %p1, %r3, 1;\n@%p1 bra " + label + ";\n";
 }
 
-// How a flag is stored or loaded, and the farthest that this orders. A weak one orders nothing.
+// Says how a flag is stored or loaded, and the farthest that this orders. A weak one orders nothing.
 struct Side {
   std::string before, access, after;
   Scope scope;

@@ -15,6 +15,7 @@
 #include "gradwire/processes.hpp"
 #include "gradwire/session.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/forwarding_transport.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -44,31 +45,17 @@ struct Failure {
   }
 };
 
-class FailingTransport final : public Transport {
+class FailingTransport final : public ForwardingTransport {
  public:
   FailingTransport(std::shared_ptr<Transport> inner, std::shared_ptr<Failure> failure)
-      : inner_(std::move(inner)), failure_(std::move(failure)) {}
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+      : ForwardingTransport(std::move(inner)), failure_(std::move(failure)) {}
   [[nodiscard]] TransportCapabilities capabilities() const override { return {}; }
-  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
-    inner_->post_send(operation, peer, tag, data);
-  }
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
-    inner_->post_receive(operation, peer, tag, data);
-  }
-  void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
   bool progress(std::chrono::microseconds wait) override {
     failure_->strike();
-    return inner_->progress(std::min(wait, std::chrono::microseconds(1000)));
+    return inner().progress(std::min(wait, std::chrono::microseconds(1000)));
   }
-  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(const Error& error) noexcept override { inner_->abort(error); }
-  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:
-  std::shared_ptr<Transport> inner_;
   std::shared_ptr<Failure> failure_;
 };
 

@@ -14,6 +14,7 @@
 #include "elastic/world_agreement.hpp"
 #include "gradwire/session.hpp"
 #include "membership/membership_message.hpp"
+#include "tests/support/forwarding_transport.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -216,38 +217,24 @@ TEST(ElasticLies, ACopyTakesNoMoreThanResidualsCan) {
 
 // A transport that breaks between ranks 0 and 1 once `broken` is set, as when a connection is reset: each end sees an
 // error that names the other.
-class Breaking final : public Transport {
+class Breaking final : public ForwardingTransport {
  public:
   Breaking(std::shared_ptr<Transport> inner, std::shared_ptr<std::atomic<bool>> broken)
-      : inner_(std::move(inner)), broken_(std::move(broken)) {}
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+      : ForwardingTransport(std::move(inner)), broken_(std::move(broken)) {}
   [[nodiscard]] TransportCapabilities capabilities() const override { return {}; }
-  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
-    inner_->post_send(operation, peer, tag, data);
-  }
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
-    inner_->post_receive(operation, peer, tag, data);
-  }
-  void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
   bool progress(std::chrono::microseconds wait) override {
     if (*broken_ && rank() < 2) {
       failed_ = 1 - rank();
-      inner_->abort(Error(ErrorCode::transport, "rank " + std::to_string(1 - rank()) + " is gone", ErrorCause::world));
+      inner().abort(Error(ErrorCode::transport, "rank " + std::to_string(1 - rank()) + " is gone", ErrorCause::world));
     }
-    return inner_->progress(std::min(wait, std::chrono::microseconds(1000)));
+    return inner().progress(std::min(wait, std::chrono::microseconds(1000)));
   }
-  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(const Error& error) noexcept override { inner_->abort(error); }
-  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
   [[nodiscard]] std::optional<int> failed_peer() const noexcept override {
     const int peer = failed_;
     return peer >= 0 ? std::optional(peer) : std::nullopt;
   }
 
  private:
-  std::shared_ptr<Transport> inner_;
   std::shared_ptr<std::atomic<bool>> broken_;
   std::atomic<int> failed_ = -1;
 };

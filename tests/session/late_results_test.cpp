@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "tests/support/forwarding_transport.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "trained_model.hpp"
@@ -126,45 +127,37 @@ TEST(LateResults, ArriveInTheScaleOfTheirStepHoweverFarItFell) {
 }
 
 // A transport that holds messages of kLarge bytes or more until the gate opens.
-class Gated final : public Transport {
+class Gated final : public ForwardingTransport {
  public:
   static constexpr std::size_t kLarge = 16 << 10;
 
-  Gated(std::shared_ptr<Transport> inner, const std::atomic<bool>& open) : inner_(std::move(inner)), open_(open) {}
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+  Gated(std::shared_ptr<Transport> inner, const std::atomic<bool>& open)
+      : ForwardingTransport(std::move(inner)), open_(open) {}
   [[nodiscard]] TransportCapabilities capabilities() const override { return {}; }
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
     if (data.size() < kLarge) {
-      inner_->post_send(operation, peer, tag, data);
+      inner().post_send(operation, peer, tag, data);
       return;
     }
     operation.state = Operation::State::pending;
     held_.push_back({&operation, peer, tag, data});
   }
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
-    inner_->post_receive(operation, peer, tag, data);
-  }
-  void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
   bool progress(std::chrono::microseconds wait) override {
     if (open_) {
       for (const Held& held : std::exchange(held_, {})) {
         held.operation->state = Operation::State::idle;
-        inner_->post_send(*held.operation, held.peer, held.tag, held.data);
+        inner().post_send(*held.operation, held.peer, held.tag, held.data);
       }
     }
-    return inner_->progress(wait);
+    return inner().progress(wait);
   }
   bool cancel(Operation& operation) noexcept override {
     if (std::erase_if(held_, [&](const Held& held) { return held.operation == &operation; }) > 0) {
       operation.state = Operation::State::idle;
       return true;
     }
-    return inner_->cancel(operation);
+    return inner().cancel(operation);
   }
-  void abort(const Error& error) noexcept override { inner_->abort(error); }
-  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:
   struct Held {
@@ -173,7 +166,6 @@ class Gated final : public Transport {
     Tag tag;
     std::span<const std::byte> data;
   };
-  std::shared_ptr<Transport> inner_;
   const std::atomic<bool>& open_;
   std::vector<Held> held_;
 };

@@ -16,6 +16,7 @@
 #include "gradwire/session.hpp"
 #include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/forwarding_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -24,42 +25,27 @@ namespace {
 using std::chrono::milliseconds;
 
 // A transport that counts calls, and notes which threads make them.
-class Watched final : public Transport {
+class Watched final : public ForwardingTransport {
  public:
-  explicit Watched(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  explicit Watched(std::shared_ptr<Transport> inner) : ForwardingTransport(std::move(inner)) {}
 
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
-  [[nodiscard]] TransportCapabilities capabilities() const override { return inner_->capabilities(); }
-  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return inner_->nodes(); }
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
     ++messages;
-    inner_->post_send(operation, peer, tag, data);
-  }
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
-    inner_->post_receive(operation, peer, tag, data);
+    inner().post_send(operation, peer, tag, data);
   }
   void post_all_reduce(Operation& operation, View data) override {
     ++sums;
     elsewhere += std::this_thread::get_id() == caller ? 0 : 1;
-    inner_->post_all_reduce(operation, data);
+    inner().post_all_reduce(operation, data);
   }
   bool progress(std::chrono::microseconds wait) override {
-    const bool any = inner_->progress(wait);
+    const bool any = inner().progress(wait);
     fruitless += any ? 0 : 1;
     return any;
   }
-  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(const Error& error) noexcept override { inner_->abort(error); }
-  [[nodiscard]] std::vector<PeerState> ask(milliseconds limit) override { return inner_->ask(limit); }
-  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
   std::atomic<std::uint64_t> messages = 0, sums = 0, elsewhere = 0, fruitless = 0;
   const std::thread::id caller = std::this_thread::get_id();
-
- private:
-  std::shared_ptr<Transport> inner_;
 };
 
 struct SmallRank {

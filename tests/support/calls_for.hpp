@@ -7,7 +7,7 @@
 
 namespace gradwire::test {
 
-/// `none`: those that were compressed.
+/// `none` counts the calls that were compressed.
 inline std::uint64_t calls_for(const drop_in::Ledger& ledger, drop_in::Reason reason) {
   std::uint64_t calls = 0;
   for (const auto& [what, totals] : ledger.classes()) {

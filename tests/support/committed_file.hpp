@@ -1,4 +1,5 @@
-// Documents and pictures that are committed, and that tests write: WRITE=1 in the environment writes them again.
+// Compares documents and pictures that are committed with what tests write: WRITE=1 in the environment writes them
+// again.
 #pragma once
 
 #include <gtest/gtest.h>

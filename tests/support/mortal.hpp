@@ -18,6 +18,7 @@
 
 #include "exchange/hop_codecs.hpp"
 #include "gradwire/processes.hpp"
+#include "tests/support/forwarding_transport.hpp"
 #include "wire/frame.hpp"
 
 namespace gradwire::test {
@@ -101,24 +102,19 @@ class Cut {
   std::atomic<bool> happened_ = false;
 };
 
-class MortalTransport final : public Transport {
+class MortalTransport final : public ForwardingTransport {
  public:
   /// `nodes`: the node of each rank; empty takes the transport's own.
   MortalTransport(std::shared_ptr<Transport> inner, std::uint32_t epoch, std::shared_ptr<Life> life,
                   std::function<void()> die, std::vector<std::uint32_t> nodes)
-      : inner_(std::move(inner)),
+      : ForwardingTransport(std::move(inner)),
         epoch_(epoch),
         life_(std::move(life)),
         die_(std::move(die)),
         nodes_(std::move(nodes)) {}
 
-  [[nodiscard]] std::string name() const override { return "mortal(" + inner_->name() + ")"; }
-  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
-  [[nodiscard]] TransportCapabilities capabilities() const override { return inner_->capabilities(); }
-  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_.empty() ? inner_->nodes() : nodes_; }
-  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
-  [[nodiscard]] std::optional<int> failed_peer() const noexcept override { return inner_->failed_peer(); }
+  [[nodiscard]] std::string name() const override { return "mortal(" + inner().name() + ")"; }
+  [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_.empty() ? inner().nodes() : nodes_; }
 
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
     note(tag);
@@ -130,37 +126,35 @@ class MortalTransport final : public Transport {
     if (magic == wire::kMagic && !life_->device_frames && wire::parse_header(data).epoch != epoch_ % 256) {
       throw std::logic_error("a frame of another world");  // ends the test; it happened when an executor wrote epoch 0
     }
-    inner_->post_send(operation, peer, tag, data);
+    inner().post_send(operation, peer, tag, data);
   }
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
     note(tag);
     go_on();
-    inner_->post_receive(operation, peer, tag, data);
+    inner().post_receive(operation, peer, tag, data);
   }
   void post_receive_at_most(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
     note(tag);
     go_on();
-    inner_->post_receive_at_most(operation, peer, tag, data);
+    inner().post_receive_at_most(operation, peer, tag, data);
   }
   void post_all_reduce(Operation& operation, View data) override {
     life_->note("native sum");
     go_on();
-    inner_->post_all_reduce(operation, data);
+    inner().post_all_reduce(operation, data);
   }
   bool progress(std::chrono::microseconds wait) override {
     if (life_->dead()) {
       throw Death();
     }
     life_->rest();
-    return inner_->progress(wait);  // not counted, because the number of its calls is random
+    return inner().progress(wait);  // not counted, because the number of its calls is random
   }
-  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
   void abort(const Error& error) noexcept override {
     if (!life_->dead()) {
-      inner_->abort(error);
+      inner().abort(error);
     }
   }
-  [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override { return inner_->ask(limit); }
 
  private:
   void go_on() {
@@ -178,7 +172,6 @@ class MortalTransport final : public Transport {
     }
   }
 
-  std::shared_ptr<Transport> inner_;
   const std::uint32_t epoch_;
   std::shared_ptr<Life> life_;
   std::function<void()> die_;

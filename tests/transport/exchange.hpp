@@ -60,8 +60,8 @@ class Batch {
     transport_.post_receive(entry.operation, peer, tag, entry.data);
     return entry.operation;
   }
-  /// The same of a receive of at most `room` bytes; wait() also checks that the size is that of `expected`, and that
-  /// nothing was written past the room.
+  /// Does the same for a receive of at most `room` bytes; wait() also checks that the size is that of `expected`, and
+  /// that nothing was written past the room.
   Operation& receive_at_most(int peer, Tag tag, std::size_t room, Bytes expected) {
     Entry& entry = entries_.emplace_back(Entry{{}, Bytes(room + kGuard.size()), std::move(expected), peer, tag});
     std::copy(kGuard.begin(), kGuard.end(), entry.data.end() - kGuard.size());

@@ -6,6 +6,7 @@
 
 #include "relay.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/forwarding_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -17,33 +18,18 @@ using Path = RelayedMessages::Path;
 using std::chrono::seconds;
 
 // Reports the given capabilities; otherwise it is the transport below.
-class Claims final : public Transport {
+class Claims final : public ForwardingTransport {
  public:
   Claims(std::shared_ptr<Transport> inner, bool device_memory, bool any_thread = true)
-      : inner_(std::move(inner)), device_memory_(device_memory), any_thread_(any_thread) {}
-  [[nodiscard]] std::string name() const override { return inner_->name(); }
-  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+      : ForwardingTransport(std::move(inner)), device_memory_(device_memory), any_thread_(any_thread) {}
   [[nodiscard]] TransportCapabilities capabilities() const override {
-    TransportCapabilities capabilities = inner_->capabilities();
+    TransportCapabilities capabilities = inner().capabilities();
     capabilities.device_memory = device_memory_;
     capabilities.any_thread = any_thread_;
     return capabilities;
   }
-  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
-    inner_->post_send(operation, peer, tag, data);
-  }
-  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
-    inner_->post_receive(operation, peer, tag, data);
-  }
-  void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
-  bool progress(std::chrono::microseconds wait) override { return inner_->progress(wait); }
-  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(const Error& error) noexcept override { inner_->abort(error); }
-  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:
-  std::shared_ptr<Transport> inner_;
   bool device_memory_;
   bool any_thread_;
 };

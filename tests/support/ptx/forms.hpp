@@ -11,7 +11,8 @@ namespace gradwire::ptx {
 void add_conversions(std::unordered_map<std::string, Operation>& table);  // conversions.cpp
 void add_flow(std::unordered_map<std::string, Operation>& table);         // warp_forms.cpp
 
-// In ordering.cpp: what orders accesses. acquire() comes before a load is noted, publication_of() behind a store.
+// These order accesses; they are in ordering.cpp. acquire() comes before a load is noted, publication_of() behind a
+// store.
 Viewer viewer_of(const Warp& warp, std::uint32_t lane, Scope scope);
 void acquire(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address);
 std::optional<Publication> publication_of(Warp& warp, std::uint32_t lane, const MemoryForm& form);

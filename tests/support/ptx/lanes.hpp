@@ -1,4 +1,4 @@
-// Values as they lie in slots, and functions over the lanes of a warp.
+// Reads and writes values as they lie in slots, and has functions over the lanes of a warp.
 #pragma once
 
 #include <algorithm>

@@ -34,7 +34,7 @@ void send_to(Warp& warp, std::uint32_t lanes, std::uint32_t pc) {
 // Returns whether the instruction could run: all lanes that it names are here.
 bool Machine::sync_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) const {
   const std::uint32_t lane = first_of(lanes);
-  const bool all = instruction.operation->name.compare(0, 4, "mma.") == 0;
+  const bool all = instruction.operation->name.starts_with("mma.");
   const std::uint32_t named =
       all ? kAllLanes : static_cast<std::uint32_t>(warp.in(instruction.operand[instruction.operands - 1U])[lane]);
   const std::uint32_t members = named & warp.launched;

@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kAllLanes = 0xFFFFFFFFU;
 
 enum class Schedule : std::uint8_t { ascending, descending, random };
 
-/// Which stores to global memory wait in a buffer before other threads see them.
+/// Says which stores to global memory wait in a buffer before other threads see them.
 enum class Buffered : std::uint8_t { none, strong, all };
 
 struct Block;

@@ -1,6 +1,6 @@
-// Which accesses are ordered before others. Activities are launches and copies, each the n-th of its stream; agents are
-// the blocks of a launch, or a copy. An access is stamped with its agent, thread, how many barriers of block and warp
-// lay before it, and its scope.
+// Tells which accesses are ordered before others. Activities are launches and copies, each the n-th of its stream;
+// agents are the blocks of a launch, or a copy. An access is stamped with its agent, thread, how many barriers of block
+// and warp lay before it, and its scope.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct StampFields {
 using Clock = std::vector<std::uint64_t>;
 void join(Clock& clock, const Clock& other);
 
-/// What a thread knows of another agent after an acquire: all its accesses before `block_epoch`, and in that epoch
+/// A thread knows this of another agent after an acquire: all its accesses before `block_epoch`, and in that epoch
 /// those of `threads`, each up to the warp epoch given.
 struct Known {
   std::uint32_t block_epoch = 0;
@@ -72,7 +72,7 @@ class Order {
   std::vector<std::uint64_t> counts_;  // of activities, by stream
 };
 
-/// One thread at one access.
+/// Describes one thread at one access.
 struct Viewer {
   StampFields fields;
   std::uint32_t activity = 0;

@@ -44,7 +44,7 @@ struct Allocation {
 inline constexpr std::uint8_t kDefined = 1;
 inline constexpr std::uint8_t kForbidden = 2;
 
-/// Global memory: the allocations of a process, what releases published, and stores that did not arrive yet.
+/// Keeps global memory: the allocations of a process, what releases published, and stores that did not arrive yet.
 class Memory {
  public:
   void add(const void* base, std::size_t bytes, std::string name, bool defined);

@@ -1,5 +1,5 @@
-// Stores that other threads need not see yet. A thread sees its own; all others see them when they arrive in memory,
-// which happens in random order, and at the latest when a thread looks that is ordered behind the store.
+// Holds stores that other threads need not see yet. A thread sees its own; all others see them when they arrive in
+// memory, which happens in random order, and at the latest when a thread looks that is ordered behind the store.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace gradwire::ptx {
 
-/// What a release leaves at an address.
+/// A release leaves this at an address.
 struct Publication {
   Knowledge knowledge;
   Scope scope = Scope::none;
@@ -39,7 +39,7 @@ class StoreBuffer {
  public:
   [[nodiscard]] bool empty() const { return pending_.empty(); }
   [[nodiscard]] bool holds_of(std::uint32_t activity) const;
-  /// How often drain() found some.
+  /// Returns how often drain() found some.
   [[nodiscard]] std::uint64_t drains() const { return drains_; }
   void add(const PendingStore& store) { pending_.push_back(store); }
 
@@ -47,7 +47,7 @@ class StoreBuffer {
   void settle(std::uint64_t address, std::size_t size, const Viewer& viewer, bool own, Memory& memory);
   /// Puts over `bytes`, which were loaded from `address`, what the thread itself stored there.
   void forward(std::uint64_t address, std::size_t size, const Viewer& viewer, std::uint8_t* bytes) const;
-  /// A sequentially consistent fence: what `viewer` stored or is ordered behind is visible to all in `scope`.
+  /// Makes a sequentially consistent fence: what `viewer` stored or is ordered behind is visible to all in `scope`.
   void fence(const Viewer& viewer, Scope scope, Memory& memory);
   /// Lets some arrive, or all, or in three of four calls none.
   void drain(std::mt19937_64& random, Memory& memory);

@@ -339,22 +339,27 @@ def no_store(rank, world):
     check("parameters", end, their_end, 0.0 if world == 2 else 1e-4)
 
 
-def refusals(rank, world):
-    """Mistakes of the caller are errors that say what is wrong."""
-    model = DistributedDataParallel(Given([100]))
-    for call, kind, words in (
-            (lambda: gradwire_torch.Hook(model.module), TypeError, "DistributedDataParallel"),
-            (lambda: gradwire_torch.Hook(model, codec="int8", policy="a.toml"), ValueError, "policy and codec"),
-            (lambda: gradwire_torch.Hook(model, codec="int5"), RuntimeError, "int5"),
-            (lambda: gradwire_torch.Hook(model, policy="/nowhere.toml"), RuntimeError, "/nowhere.toml"),
-            (lambda: gradwire_torch.Hook(model, codec="int8").load_state_dict({"state": torch.ones(9).byte()}), RuntimeError,
-             "state 0")):
+def expect_errors(*cases):
+    """Makes each call, which must raise an error of this kind with these words."""
+    for call, kind, words in cases:
         try:
             call()
         except kind as error:
             assert words in str(error), error
         else:
             raise AssertionError(f"no error that names {words}")
+
+
+def refusals(rank, world):
+    """Mistakes of the caller are errors that say what is wrong."""
+    model = DistributedDataParallel(Given([100]))
+    expect_errors(
+            (lambda: gradwire_torch.Hook(model.module), TypeError, "DistributedDataParallel"),
+            (lambda: gradwire_torch.Hook(model, codec="int8", policy="a.toml"), ValueError, "policy and codec"),
+            (lambda: gradwire_torch.Hook(model, codec="int5"), RuntimeError, "int5"),
+            (lambda: gradwire_torch.Hook(model, policy="/nowhere.toml"), RuntimeError, "/nowhere.toml"),
+            (lambda: gradwire_torch.Hook(model, codec="int8").load_state_dict({"state": torch.ones(9).byte()}), RuntimeError,
+             "state 0"))
 
 
 def scatter(rank, world):
@@ -376,18 +381,12 @@ def scatter(rank, world):
     output, given = torch.empty(each), torch.full((world * each,), 1.0 + rank)
     reduce(output, given, other, dist.ReduceOp.SUM)
     check("another group", output, torch.full((each,), world * (world + 1) / 2), 0.02)
-    for call, kind, words in (
+    expect_errors(
             (lambda: gradwire_torch.ReduceScatter(codec="int4"), ValueError, "needs error feedback"),
             (lambda: reduce(output, given, other, dist.ReduceOp.MAX), ValueError, "neither a sum"),
             (lambda: reduce(output, given, other, dist.ReduceOp.SUM, async_op=True), ValueError, "async_op"),
             (lambda: reduce(output[1:], given, other, dist.ReduceOp.SUM), ValueError, f"{world * each} elements"),
-            (lambda: reduce(output.int(), given.int(), other, dist.ReduceOp.SUM), TypeError, "torch.int32")):
-        try:
-            call()
-        except kind as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(f"no error that names {words}")
+            (lambda: reduce(output.int(), given.int(), other, dist.ReduceOp.SUM), TypeError, "torch.int32"))
 
 
 def together(rank, world):
