@@ -1,4 +1,4 @@
-// Several jobs in one launch: each part of the work finds its job in a list in device memory.
+// Runs several jobs in one launch: each part of the work finds its job in a list in device memory.
 #ifndef GRADWIRE_KERNELS_DEVICE_JOB_LIST_HPP
 #define GRADWIRE_KERNELS_DEVICE_JOB_LIST_HPP
 

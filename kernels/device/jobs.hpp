@@ -50,8 +50,8 @@ struct Piece {
 /// Where the tensors of a bucket lie. It takes the place of a job's array, so that kernels read tensors and write them
 /// where they are. A tensor may have any number of elements, and be aligned to an element only.
 struct PieceTable {
-  // `count` + 1 of them in device memory, read when the kernel runs, in the order of the bucket and none without
-  // elements. The last one only tells, by `begin`, how many elements all tensors have.
+  // There are `count` + 1 of them in device memory, read when the kernel runs, in the order of the bucket and none
+  // without elements. The last one only tells, by `begin`, how many elements all tensors have.
   const Piece* pieces = nullptr;
   std::uint32_t count = 0;  // 0: the job has an array
   std::uint64_t first = 0;  // element of the bucket at which the job's array would begin
@@ -148,7 +148,7 @@ struct ReduceJob {
   DType result_dtype = DType::f32;
 };
 
-/// The header of a sum's `out`.
+/// Returns the header of a sum's `out`.
 inline HeaderJob header_of(const ReduceJob& job) {
   HeaderJob header{.call = job.call,
                    .frame = {.bytes = job.out, .count = job.count, .first_tile = job.first_tile, .hop = 1, .peer = -1}};
@@ -172,7 +172,7 @@ struct RescaleJob {
   std::uint32_t* nonfinite = nullptr;
 };
 
-/// Jobs that one launch makes together, in device memory.
+/// One launch makes these jobs together; they lie in device memory.
 template <class Job>
 struct JobList {
   const Job* jobs = nullptr;
@@ -180,7 +180,7 @@ struct JobList {
   std::uint32_t count = 0;
 };
 
-/// Bytes of device memory that a list takes, with the jobs first.
+/// Returns the bytes of device memory that a list takes, with the jobs first.
 template <class Job>
 [[nodiscard]] constexpr std::uint64_t list_bytes(std::uint64_t jobs) {
   return jobs * sizeof(Job) + (jobs + 2) / 2 * 8;  // 8-byte words of numbers of 4

@@ -1,5 +1,6 @@
-// The elements of a job where they lie in several tensors (PieceTable in kernels/device/jobs.hpp). A strip that lies in
-// one tensor is loaded and stored as in an array; one with a border in it is taken element by element.
+// Loads and stores the elements of a job where they lie in several tensors (PieceTable in kernels/device/jobs.hpp). A
+// strip that lies in one tensor is loaded and stored as in an array; one with a border in it is taken element by
+// element.
 #ifndef GRADWIRE_KERNELS_DEVICE_PIECES_HPP
 #define GRADWIRE_KERNELS_DEVICE_PIECES_HPP
 
@@ -8,7 +9,7 @@
 
 namespace gradwire::kernels {
 
-/// Elements [begin, end) of a strip, which lie beside each other.
+/// Holds elements [begin, end) of a strip, which lie beside each other.
 struct StripPart {
   const Piece* piece;   // null: the whole strip lies in the job's array
   std::uint8_t* array;  // null: zeros
@@ -17,7 +18,7 @@ struct StripPart {
   std::uint32_t end;
 };
 
-/// The number of the piece that has the element.
+/// Returns the number of the piece that has the element.
 GRADWIRE_DEVICE std::uint32_t piece_at(const PieceTable& table, std::uint64_t element) {
   std::uint32_t low = 0;
   std::uint32_t high = table.count;
@@ -29,7 +30,7 @@ GRADWIRE_DEVICE std::uint32_t piece_at(const PieceTable& table, std::uint64_t el
   return low;
 }
 
-/// The first part of the strip that begins at element `first` of the job and has `left` elements, if not more.
+/// Returns the first part of the strip that begins at element `first` of the job and has `left` elements, if not more.
 GRADWIRE_DEVICE StripPart strip_part(const void* array, const PieceTable& table, std::uint64_t first,
                                      std::uint32_t left) {
   if (table.count == 0) {
@@ -42,7 +43,7 @@ GRADWIRE_DEVICE StripPart strip_part(const void* array, const PieceTable& table,
   return {piece, piece->tensor, element - piece->begin, 0, room < wanted ? static_cast<std::uint32_t>(room) : wanted};
 }
 
-/// The next part of a strip of `left` elements, if not more.
+/// Returns the next part of a strip of `left` elements, if not more.
 GRADWIRE_DEVICE StripPart next_part(const StripPart& part, std::uint32_t left) {
   const Piece* piece = part.piece + 1;
   const std::uint64_t room = piece[1].begin - piece->begin;
@@ -50,7 +51,7 @@ GRADWIRE_DEVICE StripPart next_part(const StripPart& part, std::uint32_t left) {
   return {piece, piece->tensor, 0, part.end, part.end + (room < wanted ? static_cast<std::uint32_t>(room) : wanted)};
 }
 
-/// Whether elements of the strip lie behind the part.
+/// Returns whether elements of the strip lie behind the part.
 GRADWIRE_DEVICE bool goes_on(const StripPart& part, std::uint32_t left) {
   return part.piece != nullptr && part.end < kStrip && part.end < left;
 }
@@ -108,7 +109,7 @@ inline constexpr bool kInPieces = false;
 template <class Job>
 inline constexpr bool kInPieces<InPieces<Job>> = true;
 
-/// As load_values() over an array.
+/// Does what load_values() does over an array.
 template <class Value>
 GRADWIRE_DEVICE void load_values(const StripPart& part, DType dtype, std::uint32_t left, Value (&x)[kHeld]) {
   if constexpr (sizeof(Value) == 8) {
@@ -161,7 +162,7 @@ GRADWIRE_DEVICE bool store_strip_of(void* array, const PieceTable& table, DType 
   }
 }
 
-/// The address of one element of the job.
+/// Returns the address of one element of the job.
 template <class Stored>
 GRADWIRE_DEVICE Stored* element_at(void* array, const PieceTable& table, std::uint64_t element) {
   if (table.count == 0) {

@@ -28,8 +28,8 @@ GRADWIRE_HOST_DEVICE constexpr InputList input_list(const ReduceJob& job) {
   return {job.frames, job.pitch, job.ranks - (job.own_rank >= 0 ? 1 : 0), job.own_rank};
 }
 
-/// Whether all frames have the expected header; `good`, unless null, tells it for each. One block of a job `reports`.
-/// Called by the whole block; ends with a barrier.
+/// Returns whether all frames have the expected header; `good`, unless null, tells it for each. One block of a job
+/// `reports`. The whole block calls it; it ends with a barrier.
 GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList& inputs, std::uint32_t step, bool reports,
                                   bool* good) {
   bool bad = false;
@@ -99,7 +99,7 @@ GRADWIRE_DEVICE void clear_behind(std::uint32_t left, Value (&sum)[kHeld]) {
   }
 }
 
-/// 1 / divisor where that is exact, as it is for powers of two, otherwise 0. If exact, products with it are the
+/// Returns 1 / divisor where that is exact, as it is for powers of two, otherwise 0. If exact, products with it are the
 /// quotients.
 GRADWIRE_DEVICE float exact_inverse(float divisor) {
   const auto bits = bits_as<std::uint32_t>(divisor);
@@ -117,7 +117,7 @@ GRADWIRE_DEVICE Value divisor_of(const ReduceJob& job) {
   return static_cast<Value>(job.device_divisor == nullptr ? job.divisor : *job.device_divisor);
 }
 
-/// `inverse`: the result of exact_inverse(divisor).
+/// `inverse` is the result of exact_inverse(divisor).
 template <class Value>
 GRADWIRE_DEVICE void divide_sum(const ReduceJob& job, Value inverse, Value (&sum)[kHeld]) {
   if (inverse != 0) {  // a division takes ten times as long
@@ -240,7 +240,7 @@ GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs, Job>& all, std::uin
   }
 }
 
-/// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum(). A lane calls `note` for
+/// The whole block calls it. `nothing` is the sum of no inputs; for `inverse` see divide_sum(). A lane calls `note` for
 /// each strip that is encoded with NaN or Inf.
 template <int kAhead, class Codec, class Inputs, class Job, class Note>
 GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs, Job>& all, typename Codec::Value nothing,
@@ -269,7 +269,7 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs, Job>& all, typenam
   }
 }
 
-/// Sums tile `index` of the job; called by the whole block. `nothing` and `inverse`: as for reduce_tile().
+/// Sums tile `index` of the job; the whole block calls it. `nothing` and `inverse` are as for reduce_tile().
 template <class Codec, class Job>
 GRADWIRE_DEVICE void reduce_part(const Job& job, const InputList& inputs, std::uint32_t index, std::uint32_t step,
                                  typename Codec::Value nothing, typename Codec::Value inverse,

@@ -16,7 +16,7 @@ inline constexpr int kHeld = 8;  // values that a lane holds
 
 GRADWIRE_DEVICE std::uint32_t strips(std::uint32_t count) { return (count + kStrip - 1) / kStrip; }
 
-/// The element of the strip that lies in register `r` of this lane.
+/// Returns the element of the strip that lies in register `r` of this lane.
 GRADWIRE_DEVICE std::uint32_t element_of(std::uint32_t lane, int r) {
   return 128U * static_cast<std::uint32_t>(r / 4) + 4 * lane + static_cast<std::uint32_t>(r % 4);
 }
@@ -82,7 +82,7 @@ GRADWIRE_DEVICE void store_one(Stored* to, Stored value) {
   }
 }
 
-/// The most bytes that one access to four elements has.
+/// One access to four elements has at most so many bytes.
 template <class Stored>
 inline constexpr std::uint32_t kQuadAccess = sizeof(Stored) >= 4 ? 16 : 4 * sizeof(Stored);
 
@@ -169,7 +169,7 @@ GRADWIRE_DEVICE Packed<Stored> load_packed(const std::uint8_t* from, std::uint32
   return packed;
 }
 
-/// Where: an address, or a StripPart.
+/// Where is an address, or a StripPart.
 template <class Stored, class Where>
 GRADWIRE_DEVICE void load_elements(const Where& from, std::uint32_t left, Stored (&x)[kHeld]) {
   const Packed<Stored> packed = load_packed<Stored>(from, left);
@@ -179,7 +179,7 @@ GRADWIRE_DEVICE void load_elements(const Where& from, std::uint32_t left, Stored
   }
 }
 
-/// The low bits of each register.
+/// Returns the low bits of each register.
 template <class Stored>
 GRADWIRE_DEVICE Packed<Stored> pack(const std::uint32_t (&x)[kHeld]) {
   Packed<Stored> packed;
@@ -255,7 +255,7 @@ GRADWIRE_DEVICE void store_elements(std::uint8_t* to, std::uint32_t left, const 
   }
 }
 
-/// The same over working values; the stored elements have the type kType.
+/// Does the same over working values; the stored elements have the type kType.
 template <DType kType, class Where, class Value>
 GRADWIRE_DEVICE void load_as(const Where& from, std::uint32_t left, Value (&x)[kHeld]) {
   typename Element<kType>::Stored stored[kHeld];

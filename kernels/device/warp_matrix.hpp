@@ -1,4 +1,4 @@
-// Products of small matrices by a warp, with one instruction of tensor cores. Numbers are halves (IEEE f16, two in a
+// Multiplies small matrices by a warp, with one instruction of tensor cores. Numbers are halves (IEEE f16, two in a
 // word, the first in the low half), sums are floats. Operands lie in the registers of all lanes as PTX says for
 // mma.m16n8k16; below, g = lane / 4, t = lane % 4.
 #ifndef GRADWIRE_KERNELS_DEVICE_WARP_MATRIX_HPP
@@ -9,23 +9,23 @@
 
 namespace gradwire::kernels {
 
-/// 16 x 16. Word 0 has row g, columns 2 t and 2 t + 1; word 1 is 8 rows below it, words 2 and 3 are 8 columns to the
-/// right of these.
+/// The matrix is 16 x 16. Word 0 has row g, columns 2 t and 2 t + 1; word 1 is 8 rows below it, words 2 and 3 are 8
+/// columns to the right of these.
 struct HalvesLeft {
   std::uint32_t word[4];
 };
-/// 16 x 8. Word 0 has rows 2 t and 2 t + 1 of column g; word 1 is 8 rows below it.
+/// The matrix is 16 x 8. Word 0 has rows 2 t and 2 t + 1 of column g; word 1 is 8 rows below it.
 struct HalvesRight {
   std::uint32_t word[2];
 };
-/// 16 x 8. Values 0 and 1 are row g, columns 2 t and 2 t + 1; values 2 and 3 are 8 rows below them.
+/// The matrix is 16 x 8. Values 0 and 1 are row g, columns 2 t and 2 t + 1; values 2 and 3 are 8 rows below them.
 struct FloatSums {
   float value[4];
 };
 
 #if defined(__CUDACC__)
 
-/// left x right + more. Exact where all sums on the way are integers below 2^24.
+/// Returns left x right + more. It is exact where all sums on the way are integers below 2^24.
 GRADWIRE_DEVICE FloatSums multiply_add(const HalvesLeft& left, const HalvesRight& right, const FloatSums& more) {
   FloatSums sums;
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
@@ -34,7 +34,7 @@ GRADWIRE_DEVICE FloatSums multiply_add(const HalvesLeft& left, const HalvesRight
         "r"(right.word[1]), "f"(more.value[0]), "f"(more.value[1]), "f"(more.value[2]), "f"(more.value[3]));
   return sums;
 }
-/// The two numbers, rounded to halves.
+/// Returns the two numbers, rounded to halves.
 GRADWIRE_DEVICE std::uint32_t halves_of(float first, float second) {
   std::uint32_t halves = 0;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(halves) : "f"(second), "f"(first));

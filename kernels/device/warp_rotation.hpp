@@ -182,7 +182,8 @@ struct WarpRotated {
   // exact and may be a part of a fused operation.
   static_assert(16 * Grid::magnitude(Grid::kCells - 1) <= 2048);
 
-  // The bit at which the code of register r lies in its word: byte r % 4, at bit kBits * (element / kCodeBytes).
+  // Returns the bit at which the code of register r lies in its word: byte r % 4, at bit kBits * (element /
+  // kCodeBytes).
   GRADWIRE_DEVICE static std::uint32_t place_of(int r) {
     const std::uint32_t quarter = simt::lane() / kCodeLanes;  // 0 where all 32 lanes have a word
     const std::uint32_t half = 128 / Core::kCodeBytes;  // number of codes of a byte between elements i and i + 128
@@ -212,7 +213,7 @@ struct WarpRotated {
     }
   }
 
-  // As a right operand a lane has the elements whose numbers have bits 6 and 5 as its own bits 1 and 0, and bits 3, 2
+  // In a right operand a lane has the elements whose numbers have bits 6 and 5 as its own bits 1 and 0, and bits 3, 2
   // and 0 as its bits 4, 3 and 2. The result has in nibble n the code of the element with bits 1, 4 and 7 as bits 2, 1
   // and 0 of n. Elements that differ in bit 4 are in two words.
   GRADWIRE_DEVICE static std::uint32_t codes_for_matrix(std::uint32_t codes) {
@@ -228,8 +229,8 @@ struct WarpRotated {
     return (four >> (2 * (lane / 2 % 2))) & 0x33333333U;
   }
 
-  // The level of each nibble, as a half. Four codes at once select among bytes, which hold levels minus the lowest one;
-  // behind the byte 0x64 such a byte is the half 1024 + byte.
+  // Writes the level of each nibble, as a half. Four codes at once select among bytes, which hold levels minus the
+  // lowest one; behind the byte 0x64 such a byte is the half 1024 + byte.
   GRADWIRE_DEVICE static void look_up(std::uint32_t codes, HalvesRight (&halves)[2]) {
     constexpr std::uint32_t kMost = 2 * Grid::kCells - 1;
     GRADWIRE_UNROLL
@@ -262,7 +263,7 @@ struct WarpRotated {
   GRADWIRE_DEVICE static std::int32_t magnitude_of(std::uint32_t cell) {
     return static_cast<std::int32_t>(simt::byte_of(kMagnitudes[0], kMagnitudes[1], cell));
   }
-  /// The number of thresholds that are not above the magnitude, by a binary search.
+  /// Returns the number of thresholds that are not above the magnitude, by a binary search.
   GRADWIRE_DEVICE static std::uint32_t cell_of(std::int32_t magnitude) {
     std::int32_t threshold[Grid::kCells - 1];
     GRADWIRE_UNROLL
@@ -294,7 +295,7 @@ struct WarpRotated {
   }
   static constexpr Magnitudes kMagnitudes = magnitudes();
 
-  // The same as RotatedCore::quantize: writes the codes of the words that this lane has, and returns the scale.
+  // Does the same as RotatedCore::quantize: writes the codes of the words that this lane has, and returns the scale.
   GRADWIRE_DEVICE static std::uint16_t quantize(const Context& context, const float (&x)[kHeld], std::uint32_t absmax,
                                                 std::uint32_t& packed, Shared& shared) {
     float y[kHeld];

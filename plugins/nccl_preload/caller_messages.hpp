@@ -1,5 +1,5 @@
-// Messages of one of the job's communicators, through the library's private names: over a child of it once there is
-// one, else on the job's own. On one communicator NCCL runs all calls in the order in which they were enqueued, the
+// Sends messages of one of the job's communicators through the library's private names: over a child of it once there
+// is one, else on the job's own. On one communicator NCCL runs all calls in the order in which they were enqueued, the
 // same on all ranks, so messages on the job's own cannot block the job's calls. The job's ncclCommAbort ends both.
 #pragma once
 

@@ -1,4 +1,4 @@
-// NCCL's communicator for gradwire's messages beside one of the job's. Ended together with that one.
+// Holds NCCL's communicator for gradwire's messages beside one of the job's, and ends together with that one.
 #pragma once
 
 #include <nccl.h>
@@ -11,7 +11,7 @@
 
 namespace gradwire::nccl_preload {
 
-/// One thread at a time, except for abort().
+/// One thread at a time may use it, except for abort().
 class ChildCommunicator final : public drop_in::OwnCommunicator {
  public:
   /// Does not own `parent`. `shares` says that a child of it would share its resources: then there is none, since NCCL
@@ -33,7 +33,7 @@ class ChildCommunicator final : public drop_in::OwnCommunicator {
   [[nodiscard]] ncclComm_t enter();
   void leave() noexcept;
 
-  /// Ends its work. Any thread.
+  /// Ends its work. Any thread may call it.
   void abort() noexcept;
 
  private:

@@ -1,5 +1,6 @@
-// Device memory that is given back while the job runs. cudaFree would wait for all work on the device, which may wait
-// for a call that another rank's host makes only after it has freed memory itself; a pool of the driver frees at once.
+// Lends device memory that is given back while the job runs. cudaFree would wait for all work on the device, which may
+// wait for a call that another rank's host makes only after it has freed memory itself; a pool of the driver frees at
+// once.
 #pragma once
 
 #include <cuda_runtime_api.h>

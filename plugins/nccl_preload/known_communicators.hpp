@@ -75,7 +75,7 @@ class KnownCommunicators {
   /// Returns a copy; no value for null and for communicators that the drop-in did not see being made.
   [[nodiscard]] std::optional<KnownCommunicator> find(ncclComm_t comm) const;
   void set_state(ncclComm_t comm, const CommunicatorState& state);
-  /// Of the communicators that have one.
+  /// Returns the reducers of all communicators that have one.
   [[nodiscard]] std::vector<std::shared_ptr<drop_in::DeviceReducer>> reducers() const;
 
   /// Frees the state, but keeps how the communicator was made, which its children need.

@@ -32,14 +32,14 @@ bool asks_for_nonblocking(const ncclConfig_t* config) noexcept {
          config->blocking == 0;
 }
 
-/// The name that the job gave in the config; null if it gave none.
+/// Returns the name that the job gave in the config; null if it gave none.
 const char* name_in(const ncclConfig_t* config) noexcept {
   return config != nullptr && config->size >= offsetof(ncclConfig_t, commName) + sizeof config->commName
              ? config->commName
              : nullptr;
 }
 
-/// Whether children of the communicator will share its resources.
+/// Returns whether children of the communicator will share its resources.
 bool asks_to_share(const ncclConfig_t* config) noexcept {
   return config != nullptr && config->size >= offsetof(ncclConfig_t, splitShare) + sizeof config->splitShare &&
          config->splitShare == 1;
@@ -100,7 +100,7 @@ std::optional<Factor> factor_at(const void* scalar, ncclDataType_t datatype, ncc
   }
 }
 
-/// How the job ends a communicator.
+/// Says how the job ends a communicator.
 enum class Ending : std::uint8_t {
   orderly,  // its work has ended, or NCCL waits for it
   abort,    // its work is to end at once
@@ -127,7 +127,8 @@ ncclResult_t end_with_child(const CommunicatorState& ended, F&& end_parent) {
   return end_parent();
 }
 
-/// Whether our work on a communicator has to be aborted as it ends: that of a reducer which has failed may never end.
+/// Returns whether our work on a communicator has to be aborted as it ends: that of a reducer which has failed may
+/// never end.
 bool aborts_child(Ending ending, const CommunicatorState& ended) noexcept {
   return ending == Ending::abort || !ended.reducer->failure().empty();
 }
@@ -193,7 +194,8 @@ ncclResult_t group_started(ncclResult_t result) noexcept {
   return result;
 }
 
-/// The call that the outermost end runs, if it is the only one of the group: the times of several cannot be told apart.
+/// Returns the call that the outermost end runs, if it is the only one of the group: the times of several cannot be
+/// told apart.
 std::optional<TimedCall> timed_by_end() noexcept {
   std::optional<TimedCall> timed;
   unseen([&] {

@@ -78,7 +78,7 @@ drop_in::DeviceCall device_call(const NcclCall& request, const Described& descri
                      .captured = captured},
           .bytes = described.bytes,
           .forward = forward,
-          .library = [request](const void* send, void* receive) { return call_library(request, send, receive); }};
+          .native = [request](const void* send, void* receive) { return call_library(request, send, receive); }};
 }
 
 // Makes the first reduction on a communicator. NCCL's own call goes first and the agreement follows, as at the end of a

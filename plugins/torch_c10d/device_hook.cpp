@@ -36,7 +36,7 @@ std::unique_ptr<HookEngine> load_device_hook_engine(const HookOptions& options, 
 }
 
 std::unique_ptr<ScatterEngine> load_device_scatter_engine(const ScatterOptions& options, const std::string& device) {
-  void* const function = find_function(kDeviceScatterFunction, "gradwire_torch.ReduceScatter", device);
+  void* const function = find_function(kDeviceScatterFunction, kScatterName, device);
   return std::unique_ptr<ScatterEngine>(reinterpret_cast<DeviceScatterFunction>(function)(options));
 }
 

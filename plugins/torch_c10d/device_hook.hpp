@@ -9,11 +9,11 @@
 
 namespace gradwire::torch_c10d {
 
-/// Loads the shared object, and makes its engine. Error(unsupported) if `device` ("cuda:0") is no CUDA device, or if
-/// the shared object is not there or cannot be loaded, with the reason.
+/// Loads the shared object, and makes its engine. Throws Error(unsupported) if `device` ("cuda:0") is no CUDA device,
+/// or if the shared object is not there or cannot be loaded, with the reason.
 [[nodiscard]] std::unique_ptr<HookEngine> load_device_hook_engine(const HookOptions& options,
                                                                   const std::string& device);
-/// The same for gradwire_torch.ReduceScatter.
+/// Does the same for gradwire_torch.ReduceScatter.
 [[nodiscard]] std::unique_ptr<ScatterEngine> load_device_scatter_engine(const ScatterOptions& options,
                                                                         const std::string& device);
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/environment.hpp"
 #include "base/timeout.hpp"
 #include "plugins/torch_c10d/backend.hpp"
 

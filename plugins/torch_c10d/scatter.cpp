@@ -22,8 +22,6 @@ namespace py = pybind11;
 namespace gradwire::torch_c10d {
 namespace {
 
-constexpr const char* kName = "gradwire_torch.ReduceScatter";
-
 struct Operation {
   Reduction reduction = Reduction::sum;
   double factor = 1;  // of each rank's values
@@ -42,14 +40,14 @@ Operation operation_of(const py::object& op) {
     const py::object state = op.attr("__getstate__")();  // the operation and its factor
     return {.factor = py::float_(state.attr("__getitem__")(1)).cast<double>()};
   }
-  throw py::value_error(std::string(kName) + ": " + py::str(op).cast<std::string>() +
+  throw py::value_error(std::string(kScatterName) + ": " + py::str(op).cast<std::string>() +
                         " is neither a sum, nor an average, nor a scaled sum");
 }
 
 CodecSpec codec_of(const std::string& name) {
   const CodecSpec codec = CodecSpec::parse(name);
   if (policy::wants_feedback(codec)) {
-    throw py::value_error(std::string(kName) + ": " + name +
+    throw py::value_error(std::string(kScatterName) + ": " + name +
                           " needs error feedback, for which residuals would be as large as all gradients of the model "
                           "before they are sharded; name a codec of 8 bits or more, such as int8 or fp8");
   }
@@ -62,12 +60,12 @@ void check(const at::Tensor& output, const at::Tensor& input, int ranks) {
   };
   if (!dtype_of(input) || input.scalar_type() != output.scalar_type() || input.device() != output.device() ||
       !input.is_contiguous() || !output.is_contiguous()) {
-    throw py::type_error(std::string(kName) + ": input of " + type_of(input) + ", output of " + type_of(output) +
+    throw py::type_error(std::string(kScatterName) + ": input of " + type_of(input) + ", output of " + type_of(output) +
                          "; both must be contiguous, of one dtype that is torch.float32, float16, bfloat16 or float64, "
                          "and on one device");
   }
   if (input.numel() != output.numel() * ranks) {
-    throw py::value_error(std::string(kName) + ": the input has " + std::to_string(input.numel()) +
+    throw py::value_error(std::string(kScatterName) + ": the input has " + std::to_string(input.numel()) +
                           " elements, the output " + std::to_string(output.numel()) + ", which are not a " +
                           std::to_string(ranks) + "th of them, one for each rank");
   }
@@ -76,7 +74,7 @@ void check(const at::Tensor& output, const at::Tensor& input, int ranks) {
 class ReduceScatter {
  public:
   ReduceScatter(const std::string& codec, const std::optional<std::chrono::duration<double>>& timeout)
-      : codec_(codec_of(codec)), timeout_(timeout_of(timeout, kName)) {}
+      : codec_(codec_of(codec)), timeout_(timeout_of(timeout, kScatterName)) {}
   ~ReduceScatter() {
     const py::gil_scoped_release others_may_need_it;  // an engine may wait for a device
     for (Engine& each : engines_) {                   // the groups, objects of Python, go later
@@ -93,7 +91,8 @@ class ReduceScatter {
   py::object operator()(const at::Tensor& output, const at::Tensor& input, const py::object& group,
                         const py::object& op, bool async_op) {
     if (async_op) {
-      throw py::value_error(std::string(kName) + ": async_op is not supported; FSDP calls it on a stream of its own");
+      throw py::value_error(std::string(kScatterName) +
+                            ": async_op is not supported; FSDP calls it on a stream of its own");
     }
     Operation operation = operation_of(op);
     const int ranks = group.attr("size")().cast<int>();

@@ -1,4 +1,4 @@
-// FSDP's reduce-scatters over CUDA devices and NCCL, in the shared object that device_hook.cpp loads.
+// Makes FSDP's reduce-scatters over CUDA devices and NCCL, in the shared object that device_hook.cpp loads.
 #include <cuda_runtime_api.h>
 
 #include <utility>
@@ -9,8 +9,6 @@
 
 namespace gradwire::torch_c10d {
 namespace {
-
-constexpr const char* kCaller = "gradwire_torch.ReduceScatter";
 
 class CudaScatter final : public ScatterEngine {
  public:
@@ -33,11 +31,11 @@ class CudaScatter final : public ScatterEngine {
 extern "C" [[gnu::visibility("default")]] gradwire::torch_c10d::ScatterEngine*
 gradwire_torch_make_device_scatter_engine(const gradwire::torch_c10d::ScatterOptions& options) {
   namespace own = gradwire::torch_c10d;
-  own::check_cuda_device(options.device, own::kCaller);
+  own::check_cuda_device(options.device, own::kScatterName);
   const gradwire::exchange::OnCudaDevice current(options.device);
   auto messages = own::join_by_nccl(
       options.store, {.rank = options.rank, .world_size = options.world_size, .timeout = options.timeout, .go_on = {}},
-      own::kCaller, "first reduce-scatter");
+      own::kScatterName, "first reduce-scatter");
   return std::make_unique<own::CudaScatter>(
              gradwire::exchange::make_nccl_device(std::move(messages), nullptr, gradwire::exchange::CudaShare{}),
              options.codec)

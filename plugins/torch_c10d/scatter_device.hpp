@@ -1,10 +1,11 @@
-// Reduce-scatters of one rank, enqueued on any device that enqueues messages.
+// Enqueues the reduce-scatters of one rank on any device that enqueues messages.
 #pragma once
 
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "exchange/calls/device_status.hpp"
 #include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
@@ -26,6 +27,7 @@ class DeviceScatter {
   void reduce_scatter(const ScatterCall& call) {
     const exchange::CurrentDevice current(*device_);
     device_->poll();
+    exchange::check_device_status(*device_);
     exchange::StreamBackend& backend = device_->backend();
     const exchange::StreamCall resolved = exchange::make_stream_call(
         {.collective = exchange::Collective::reduce_scatter,
@@ -35,14 +37,13 @@ class DeviceScatter {
          .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(backend.world_size()), call.output.count)},
         backend, std::nullopt);
     device_->follow_caller();
-    executor_.start(resolved.resolved.schedule, exchange::make_stream_task(resolved, *device_,
-                                                                           {.input = call.input.data,
-                                                                            .output = call.output.data,
-                                                                            .step = step_,
-                                                                            .reduction = call.reduction,
-                                                                            .factor = call.factor,
-                                                                            .name = "reduce-scatter of FSDP"}));
-    executor_.finish();
+    executor_.run(resolved.resolved.schedule, exchange::make_stream_task(resolved, *device_,
+                                                                         {.input = call.input.data,
+                                                                          .output = call.output.data,
+                                                                          .step = step_,
+                                                                          .reduction = call.reduction,
+                                                                          .factor = call.factor,
+                                                                          .name = "reduce-scatter of FSDP"}));
     device_->advance(step_);
     device_->lead_caller();
   }

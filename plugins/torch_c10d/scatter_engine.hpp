@@ -12,6 +12,9 @@
 
 namespace gradwire::torch_c10d {
 
+/// This is the name in messages.
+inline constexpr const char* kScatterName = "gradwire_torch.ReduceScatter";
+
 struct ScatterOptions {
   int rank = 0;
   int world_size = 1;
@@ -43,12 +46,12 @@ class ScatterEngine {
   virtual void reduce_scatter(const ScatterCall& call) = 0;
 };
 
-/// Collective. Connects the ranks.
+/// Connects the ranks, which all call it.
 [[nodiscard]] std::unique_ptr<ScatterEngine> make_host_scatter_engine(const ScatterOptions& options);
 
 /// The function that the shared object with the device's part exports. It makes an engine over CUDA, which the caller
-/// owns. Collective. Error(unsupported) where there is no driver, Error(invalid_argument) where the device is not
-/// there.
+/// owns. The call is collective. It throws Error(unsupported) where there is no driver, Error(invalid_argument) where
+/// the device is not there.
 inline constexpr const char* kDeviceScatterFunction = "gradwire_torch_make_device_scatter_engine";
 using DeviceScatterFunction = ScatterEngine* (*)(const ScatterOptions&);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "base/median.hpp"
@@ -330,19 +331,24 @@ AutoCall::Turn AutoCall::turn() {
   return {.way = one.way, .timed = true, .decided = true, .left = &one.left};
 }
 
+WayAt way_at(const std::vector<WayChange>& changes, std::uint64_t call, std::size_t ways) noexcept {
+  const auto later = std::upper_bound(changes.begin(), changes.end(), call,
+                                      [](std::uint64_t at, const WayChange& change) { return at < change.call; });
+  WayAt found;
+  if (later != changes.begin() && std::prev(later)->way < ways) {
+    found.way = std::prev(later)->way;
+  }
+  if (later != changes.end()) {
+    found.until = later->call;
+  }
+  return found;
+}
+
 AutoCall::Turn AutoCall::replayed(Class& one) {
   const auto found = script_->find(class_of_call_);
-  std::uint64_t until = one.calls + 1 + kMostUnasked;
-  one.way = 0;
-  if (found != script_->end()) {
-    for (const WayChange& change : found->second) {
-      if (change.call > one.calls) {
-        until = std::min(until, change.call);
-        break;
-      }
-      one.way = change.way < one.ways ? change.way : Way{0};  // a file may hold any number
-    }
-  }
+  const WayAt at = found == script_->end() ? WayAt{} : way_at(found->second, one.calls, one.ways);
+  const std::uint64_t until = std::min(at.until, one.calls + 1 + kMostUnasked);
+  one.way = at.way;
   note(one, one.way);
   one.left = one.way == 0 ? until - one.calls - 1 : 0;
   one.calls += 1 + one.left;

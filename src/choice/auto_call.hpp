@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -44,6 +45,15 @@ struct WayChange {
   friend bool operator==(const WayChange&, const WayChange&) = default;
 };
 using Choices = std::map<ChoiceClass, std::vector<WayChange>>;
+
+/// The way of a call, and the first later call that may go another one.
+struct WayAt {
+  Way way = 0;
+  std::uint64_t until = std::numeric_limits<std::uint64_t>::max();
+};
+/// Returns the way of the `call`-th call of a class with these changes and so many `ways`. What names another way, as a
+/// file may, passes.
+[[nodiscard]] WayAt way_at(const std::vector<WayChange>& changes, std::uint64_t call, std::size_t ways) noexcept;
 
 /// A trial needs a copy of the call's input and room for a result of its own, so calls of more bytes get no trial.
 inline constexpr std::uint64_t kMostCopied = std::uint64_t{64} << 20;

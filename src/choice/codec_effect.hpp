@@ -1,4 +1,4 @@
-// What a codec does to given values: bytes, error and time, measured on real frames that are not sent.
+// Measures what a codec does to given values: bytes, error and time, on real frames that are not sent.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace gradwire::choice {
 /// One frame with a tensor, or with a piece of one that begins at a tile.
 class TrialFrame {
  public:
-  /// `values` are in host memory, and must outlive the frame. Error(unsupported) where the codec does not support their
-  /// dtype.
+  /// `values` are in host memory, and must outlive the frame. Throws Error(unsupported) where the codec does not
+  /// support their dtype.
   TrialFrame(const CodecSpec& spec, ConstView values, std::uint32_t first_tile = 0, std::uint32_t step = 0);
   TrialFrame(const TrialFrame&) = delete;
   TrialFrame& operator=(const TrialFrame&) = delete;
@@ -25,7 +25,7 @@ class TrialFrame {
   /// Encodes the values. With a `residual`, which has an element for each value, it encodes values + residual and
   /// leaves in the residual what was dropped.
   void encode(float* residual = nullptr);
-  /// Decodes the latest encoding and adds it to `sum`, which has an element for each value. Of an exact codec and
+  /// Decodes the latest encoding and adds it to `sum`, which has an element for each value. With an exact codec and
   /// values other than f32 it only reads the bytes.
   void decode_and_add(float* sum);
   /// Copies the values to `out` as f32.
@@ -33,7 +33,7 @@ class TrialFrame {
 
   [[nodiscard]] bool lossy() const noexcept { return codec_.lossy(); }
   [[nodiscard]] bool packed() const noexcept { return codec_.packed(); }
-  /// Bytes of the latest encoding with its header.
+  /// Returns the bytes of the latest encoding with its header.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -60,7 +60,7 @@ struct CodecEffect {
   double mean_error = 0;        // of the mean of what is decoded; with feedback a step's residual goes into the next
 
   void add(const CodecEffect& other) noexcept;
-  /// Norms of the errors / those of the values; 0 where all values are 0.
+  /// Returns the norm of the errors / that of the values; 0 where all values are 0.
   [[nodiscard]] double relative_error() const noexcept;
   [[nodiscard]] double relative_mean_error() const noexcept;
 };

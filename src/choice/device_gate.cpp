@@ -42,11 +42,6 @@ DeviceGate::Class* DeviceGate::find(const ChoiceClass& what, std::size_t ways) {
   Class& made = classes_[what];
   made.rivals.resize(ways);
   made.seconds.assign(ways, INFINITY);
-  if (const auto expected = expected_.find(what); expected != expected_.end()) {
-    for (std::size_t way = 1; way < std::min(ways, expected->second.size()); ++way) {
-      made.rivals[way].expected = expected->second[way];
-    }
-  }
   return &made;
 }
 
@@ -74,9 +69,10 @@ DeviceGate::Turn DeviceGate::next(const ChoiceClass& what, std::uint64_t bytes, 
   return {.way = one.way, .decided = one.compared || script_, .barred = barred, .trial = trial_of(what, one, bytes)};
 }
 
-void DeviceGate::expect(const ChoiceClass& what, std::vector<double> ratios) {
-  if (expected_.size() < kMostClasses) {
-    expected_[what] = std::move(ratios);
+void DeviceGate::expect(const ChoiceClass& what, const std::vector<double>& ratios) {
+  Class* const one = ratios.empty() ? nullptr : find(what, ratios.size());
+  for (std::size_t way = 1; one != nullptr && way < std::min(ratios.size(), one->rivals.size()); ++way) {
+    one->rivals[way].expected = ratios[way];
   }
 }
 
@@ -85,11 +81,7 @@ void DeviceGate::look_up(const ChoiceClass& what, Class& one) const {
   if (found == script_->end() || one.barred != Reason::none) {
     return;
   }
-  for (const WayChange& change : found->second) {
-    if (change.call <= one.calls) {
-      one.way = change.way < one.rivals.size() ? change.way : Way{0};  // a file may hold any number
-    }
-  }
+  one.way = way_at(found->second, one.calls, one.rivals.size()).way;
 }
 
 std::optional<DeviceGate::Trial> DeviceGate::trial_of(const ChoiceClass& what, Class& one, std::uint64_t bytes) {

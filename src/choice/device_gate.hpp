@@ -63,11 +63,11 @@ class DeviceGate {
   // The next functions take this rank's measurements, at any time later and in any order. Unknown ones are left out.
   /// Takes the times of a trial on this rank.
   void timed(std::uint64_t trial, double in_use_seconds, double rival_seconds);
-  /// A step begins with the next call. To be called on every rank alike. Returns its number, for step_took().
+  /// Begins a step with the next call and returns its number, for step_took(). Every rank calls it alike.
   std::uint64_t begin_step();
   void step_took(std::uint64_t step, double seconds);
-  /// Steps are not known any more, until begin_step(), whose number then does not follow upon the latest one. To be
-  /// called on every rank alike.
+  /// Forgets steps until begin_step(), whose number then does not follow upon the latest one. Every rank calls it
+  /// alike.
   void forget_steps() noexcept {
     next_step_ += steps_known_ ? 1 : 0;
     steps_known_ = false;
@@ -79,30 +79,30 @@ class DeviceGate {
     Way rival = 0;
     const std::set<std::uint64_t>& sizes;  // bytes of the larger buffer; not empty
   };
-  /// Whether this rank has the device memory for that, and keeps it until needs_memory() is false.
+  /// Returns whether this rank has the device memory for these calls, which it keeps until needs_memory() is false.
   using HasMemory = std::function<bool(const Asked& asked)>;
-  /// Writes kWords words, of which all ranks exchange the largest. To be called at the same call on every rank.
+  /// Writes kWords words, of which all ranks exchange the largest. Every rank calls it at the same call.
   void say(std::span<std::uint32_t> words, const HasMemory& has_memory);
-  /// Takes the largest words of all ranks. To be called at the same call on every rank, with what was said last.
+  /// Takes the largest words of all ranks. Every rank calls it at the same call, with what was said last.
   void heard(std::span<const std::uint32_t> words);
   [[nodiscard]] bool needs_memory() const noexcept {
     return comparison_ && (comparison_->phase == Phase::asking || comparison_->phase == Phase::trials);
   }
   /// Tells the time of calls of a class by each way, over that of the library's, as a model expects it: the same on
-  /// every rank, and before the first of these calls. Ways that are expected to be faster are compared first, and
-  /// hopeless ones never. Without it the order is that of the ways.
-  void expect(const ChoiceClass& what, std::vector<double> ratios);
-  /// Makes the choices of an earlier job and compares nothing; classes that are not in `script` go to the library. To
-  /// be called before the first call, on every rank alike.
+  /// every rank, one number for each way, before the first of these calls. Ways that are expected to be faster are
+  /// compared first, and hopeless ones never. Without it the order is that of the ways.
+  void expect(const ChoiceClass& what, const std::vector<double>& ratios);
+  /// Makes the choices of an earlier job and compares nothing; classes that are not in `script` go to the library.
+  /// Every rank calls it alike, before the first call.
   void follow(Choices script) { script_ = std::move(script); }
   [[nodiscard]] bool follows() const noexcept { return script_.has_value(); }
-  /// Passes the class from now on. To be called on every rank alike.
+  /// Passes calls of the class from now on. Every rank calls it alike.
   void bar(const ChoiceClass& what, Reason why);
 
-  /// Seconds of a call by way on the slowest rank at the latest comparisons, infinite for a way that was not compared.
-  /// No value if the class has not been compared.
+  /// Returns the seconds of a call by way on the slowest rank at the latest comparisons, infinite for a way that was
+  /// not compared; no value if the class has not been compared.
   [[nodiscard]] std::optional<WaySeconds> compared(const ChoiceClass& what) const;
-  /// The way of each call so far.
+  /// Returns the way of each call so far.
   [[nodiscard]] const Choices& choices() const noexcept { return choices_; }
   [[nodiscard]] std::uint64_t trials() const noexcept { return next_trial_; }
 
@@ -164,7 +164,6 @@ class DeviceGate {
   std::map<ChoiceClass, Class> classes_;
   Choices choices_;
   std::optional<Choices> script_;
-  std::map<ChoiceClass, std::vector<double>> expected_;
   std::optional<Comparison> comparison_;
   std::optional<Phase> said_;  // the phase in which say() wrote its words; no value: there was no comparison
   std::uint64_t next_trial_ = 0;

@@ -1,6 +1,6 @@
 // Tells all-reduces of gradients from those of activations, by what one rank sees of a communicator: a gradient's
 // buffer comes exactly once a step, at the same address in every step. Tensor-parallel activations come at addresses
-// that repeat within a step or change from step to step. Pure functions without clock, device or threads.
+// that repeat within a step or change from step to step. The functions are pure: they know no clock, device or threads.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace gradwire::choice {
 
-/// One all-reduce of a communicator, as one rank sees it. Addresses and `apart` may differ between ranks.
+/// Describes one all-reduce of a communicator, as one rank sees it. Addresses and `apart` may differ between ranks.
 struct PlacedCall {
   std::uint64_t address = 0;  // of the buffer that is read
   bool mark = false;          // other collectives came on the communicator since the call before
@@ -26,8 +26,9 @@ inline constexpr std::size_t kStepsOfAPlace = 4;
 /// between, such as those of gradients, such a step must repeat with them.
 inline constexpr std::size_t kUnmarkedCalls = 1024;
 
-/// Whether each of the latest `period` calls, oldest first, is a gradient's if a step has so many calls: its address
-/// came exactly once in each of the last `steps` steps, so many calls apart. All false if there are fewer calls.
+/// Returns whether each of the latest `period` calls, oldest first, is a gradient's if a step has so many calls: its
+/// address came exactly once in each of the last `steps` steps, so many calls apart. All are false if there are fewer
+/// calls.
 [[nodiscard]] std::vector<bool> gradients_of_step(std::span<const PlacedCall> calls, std::size_t period,
                                                   std::size_t steps = kStepsOfAPlace);
 

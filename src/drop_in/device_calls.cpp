@@ -101,7 +101,7 @@ int run_trials(std::span<const Routed> routed, DeviceLibrary& library) {
     DeviceReducer& reducer = *each.call->reducer;
     int made = 0;
     if (!attempt(reducer, library, [&] {
-          made = reducer.run_trial({each.route, each.call->reduce}, each.call->bytes, each.call->library);
+          made = reducer.run_trial({each.route, each.call->reduce}, each.call->bytes, each.call->native);
         })) {
       made = library.failed();
     }

@@ -38,7 +38,7 @@ struct DeviceCall {
   DeviceReduce reduce;
   std::uint64_t bytes = 0;       // of the larger buffer
   std::function<int()> forward;  // has the library make the call; returns its code
-  DeviceReducer::LibraryCall library = {};
+  DeviceReducer::LibraryCall native = {};
 };
 
 /// Lets the ranks of each communicator agree, if they have not yet, and waits for them. A reducer that cannot agree has

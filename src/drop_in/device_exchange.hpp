@@ -1,7 +1,7 @@
 // Lets the ranks of a communicator agree on numbers in the course of its calls: every 64th call enqueues one all-reduce
 // of 1 KiB behind itself, which finds the largest value of all ranks for each of 256 words. The result counts from the
 // 64th call after that on, on every rank, so that all ranks act on it at the same call although their hosts run ahead
-// of their devices by different amounts. Knows no clock, no device and no thread.
+// of their devices by different amounts. It knows no clock, no device and no thread.
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@
 
 namespace gradwire::drop_in {
 
-/// The messages of an exchange, on a device and the job's communicator. One exchange at a time: begin(), then finish().
+/// Sends the messages of an exchange, on a device and the job's communicator. There is one exchange at a time: begin(),
+/// then finish().
 class ExchangePort {
  public:
   ExchangePort() = default;
@@ -27,9 +28,9 @@ class ExchangePort {
   /// ranks, and a copy of the result to the host. Never blocks; `mine`, in host memory, may change once it returns.
   /// Must not be called between the start and the end of a group of the library.
   virtual void begin(std::span<const std::uint32_t> mine, void* stream) = 0;
-  /// Whether the result is on the host. Never blocks.
+  /// Returns whether the result is on the host. Never blocks.
   [[nodiscard]] virtual bool arrived() = 0;
-  /// Waits for the result and copies it to `largest`. Error(timeout), and the errors of the communicator.
+  /// Waits for the result and copies it to `largest`. Throws Error(timeout), and the errors of the communicator.
   virtual void finish(std::span<std::uint32_t> largest, std::chrono::milliseconds timeout) = 0;
   /// Enqueues on `stream` a message among all ranks, behind which their streams go on at about the same time.
   virtual void meet(void* stream) = 0;
@@ -58,24 +59,24 @@ class DeviceExchange {
   DeviceExchange(const DeviceExchange&) = delete;
   DeviceExchange& operator=(const DeviceExchange&) = delete;
 
-  /// To be called before each call that counts, the same ones on every rank; captured calls do not. Returns whether
-  /// agreed() has new values from this call on. It waits for them where they have not arrived.
+  /// The caller calls it before each call that counts, the same ones on every rank; captured calls do not. Returns
+  /// whether agreed() has new values from this call on. It waits for them where they have not arrived.
   [[nodiscard]] bool begin_call();
-  /// Whether end_call() will enqueue an exchange, so that users have to write their words to mine() now.
+  /// Returns whether end_call() will enqueue an exchange, so that users have to write their words to mine() now.
   [[nodiscard]] bool due() const noexcept { return due_; }
-  /// To be called behind the call, or behind the group in which it was made, with the call's stream.
+  /// The caller calls it behind the call, or behind the group in which it was made, with the call's stream.
   void end_call(void* stream);
 
-  /// What this rank says in later exchanges; kNoValue at first.
+  /// Returns what this rank says in later exchanges; kNoValue at first.
   [[nodiscard]] std::span<std::uint32_t> mine(Section section) noexcept {
     return std::span(mine_).subspan(section.first, section.count);
   }
-  /// The largest values of all ranks in the latest exchange that counts; kNoValue before the first one.
+  /// Returns the largest values of all ranks in the latest exchange that counts; kNoValue before the first one.
   [[nodiscard]] std::span<const std::uint32_t> agreed(Section section) const noexcept {
     return std::span(agreed_).subspan(section.first, section.count);
   }
 
-  /// How often the host had to wait for a result.
+  /// Returns how often the host had to wait for a result.
   [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
 
  private:

@@ -49,15 +49,15 @@ class DeviceLink {
   /// Enqueues on the communication queue: each rank sends its part of `all`, [rank * each, (rank + 1) * each), and gets
   /// the parts of the others. May be called in a group of the library.
   virtual void gather(std::byte* all, std::size_t each) = 0;
-  /// Null if messages always travel on the job's communicator.
+  /// Returns null if messages always travel on the job's communicator.
   [[nodiscard]] virtual OwnCommunicator* own_communicator() noexcept { return nullptr; }
-  /// The messages by which the ranks agree on numbers beside the calls.
+  /// Returns the messages by which the ranks agree on numbers beside the calls.
   [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
   [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
-  /// Device memory for what lasts beyond a call, apart from the device's arena().
+  /// Returns device memory for what lasts beyond a call, apart from the device's arena().
   [[nodiscard]] virtual memory::Arena& lasting() noexcept = 0;
-  /// Device memory for trials, in pieces that are given back one by one. It is asked to free a piece only when the
-  /// device does not use it any more, and frees at its own end, behind the device's, what is left.
+  /// Returns device memory for trials, in pieces that are given back one by one. It is asked to free a piece only when
+  /// the device does not use it any more, and frees at its own end, behind the device's, what is left.
   [[nodiscard]] virtual memory::ArenaSource& loans() noexcept = 0;
 };
 
@@ -96,21 +96,22 @@ class DeviceReducer {
   /// Where codec = "auto" chooses and rank 0 has the choices of an earlier job, all ranks follow these.
   void follow();
   [[nodiscard]] bool agreed() const noexcept { return router_.has_value(); }
-  /// A number that is equal on all ranks of the communicator and differs from other communicators', so that the
+  /// Returns a number that is equal on all ranks of the communicator and differs from other communicators', so that the
   /// reducers of each process have the same order. Valid after the agreement.
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] const AgreedSettings& agreement() const noexcept { return agreement_; }
-  /// Why this rank compresses nothing, in full; empty if it would. The other ranks are told the beginning.
+  /// Returns why this rank compresses nothing, in full; empty if it would. The other ranks are told the beginning.
   [[nodiscard]] const std::string& disabled() const noexcept { return disabled_; }
   [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
 
-  /// See Router::route(). To be called after the agreement, for each call but captured ones. May wait for the other
-  /// ranks. Besides the router, the call's role decides, and the memory for its residuals.
+  /// See Router::route(). The caller calls it after the agreement, for each call but captured ones. May wait for the
+  /// other ranks. Besides the router, the call's role decides, and the memory for its residuals.
   [[nodiscard]] Router::Route route(const Call& call, const CallDecision& decided, std::string_view op,
                                     const DeviceReduce& reduce);
-  /// The same for a captured call: it is compressed if all calls like it, made since the step last changed, were, and
-  /// keep no residuals. Where codec = "auto" chooses, it passes. Waits for nobody, and no later call depends on it.
+  /// Does the same for a captured call, which is compressed if all calls like it, made since the step last changed,
+  /// were, and keep no residuals. Where codec = "auto" chooses, it passes. Waits for nobody, and no later call depends
+  /// on it.
   [[nodiscard]] Router::Route route_captured(const Call& call, std::string_view op, const DeviceReduce& reduce) const;
   /// Returns lines for people, which one rank has.
   [[nodiscard]] std::vector<std::string> take_lines() { return std::exchange(lines_, {}); }
@@ -137,64 +138,60 @@ class DeviceReducer {
   /// Makes a call whose route has a trial: once for the job, once by the rival way on a copy. Returns the library's
   /// code. `bytes` is the size of the call's larger buffer.
   [[nodiscard]] int run_trial(const Job& job, std::uint64_t bytes, const LibraryCall& library);
-  /// To be called behind each routed call, or behind the group in which it was made, with the call's stream: enqueues
-  /// what the ranks must agree on.
+  /// Enqueues what the ranks must agree on. The caller calls it behind each routed call, or behind the group in which
+  /// it was made, with the call's stream.
   void end_call(void* stream);
 
-  /// Why no call can be made right any more; empty if nothing has failed.
+  /// Returns why no call can be made right any more; empty if nothing has failed.
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
   void fail(const std::string& why) { failure_ = why; }
-  /// Bytes of the residuals that this reducer holds on the device.
+  /// Returns the bytes of the residuals that this reducer holds on the device.
   [[nodiscard]] std::uint64_t residual_bytes() const noexcept;
   /// Returns the number of frames that arrived damaged since the last call; they were decoded to NaN.
   [[nodiscard]] std::uint32_t take_bad_frames() noexcept;
 
  private:
-  // The residuals of error feedback for one call of the step.
+  // Holds the residuals of error feedback for one call of the step.
   struct Residuals {
     exchange::DeviceRange<float> local = {};
     exchange::DeviceRange<float> owner = {};
     bool held = false;  // whether some rank holds any: the same on all ranks, though a rank may own nothing
   };
-  // Calls that look alike on every rank.
+  // Names calls that look alike on every rank.
   struct Kind {
     Signature call;
     std::string op;
     friend auto operator<=>(const Kind&, const Kind&) = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
   };
-  // How a job uses the residuals of its place.
+  // Says how a job uses the residuals of its place.
   struct Sites {
     bool feedback = false;  // it keeps what encoding drops
     bool held = false;      // it adds those that are held
   };
-  // A job in a dry run.
+  // Describes a job in a dry run.
   struct Use {
     Job job;
     Sites sites = {};
     Residuals residuals = {};
   };
-  // Device memory by which the ranks agree.
-  struct Agreeing {
-    std::byte* memory = nullptr;
-    std::size_t each = 0;  // bytes of one rank, in the exchange that is under way
-  };
-
   void upload(std::span<const std::byte> mine);
-  [[nodiscard]] std::vector<std::byte> download();
+  template <class T>
+  [[nodiscard]] std::vector<T> download();
   // Returns what each rank has given.
   template <class T>
   [[nodiscard]] std::vector<T> gather(const T& mine);
   [[nodiscard]] bool all_say(std::uint64_t value);
+  [[nodiscard]] bool all_have(bool mine) { return all_say(mine ? 1 : 0) && mine; }
   void open_own_communicator(const Job& first);
   void prepare_choices();
   [[nodiscard]] std::string send_script(std::span<std::byte> memory);
-  // Why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
+  // Returns why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
   [[nodiscard]] Reason reason_of_role(const Call& call, bool any_role, bool compressible, const DeviceReduce& reduce);
   void begin_call();
   void forget_old_residuals();
   void take_memory(const Call& call, Router::Route& route, const DeviceReduce& reduce);
   [[nodiscard]] bool has_room(const Call& call, const Router::Route& route, const DeviceReduce& reduce);
-  // Memory for the messages of calls, all in device_reducer_memory.cpp.
+  // The next functions see to memory for the messages of calls; they are in device_reducer_memory.cpp.
   [[nodiscard]] static FrameMemory::Kind kind_of(const Router::Route& route, const DeviceReduce& reduce, Sites sites);
   [[nodiscard]] bool all_have_frames(const Router::Route& route, const DeviceReduce& reduce);
   [[nodiscard]] bool all_have_frames(std::span<const Job> jobs);
@@ -203,7 +200,7 @@ class DeviceReducer {
   void play(exchange::StreamBackend& backend, std::span<const Use> uses);
   void tell_of_memory(const Router::Route& route);
 
-  // Whether the job's place in the step, if it has residuals there, is still the one of the present step.
+  // Returns whether the job's place in the step, if it has residuals there, is still the one of the present step.
   [[nodiscard]] bool is_placed(const Job& job) const;
   [[nodiscard]] Sites sites_of(const Job& job) const;
   [[nodiscard]] exchange::StreamCall resolve(const Job& job, Sites sites) const;
@@ -229,7 +226,7 @@ class DeviceReducer {
   std::uint64_t process_;
   std::uint64_t identity_ = 0;
   AgreedSettings agreement_;
-  Agreeing agreeing_;
+  std::byte* agreeing_ = nullptr;  // device memory by which the ranks agree
   CommunicatorName choices_name_;  // on rank 0
   std::string script_;             // on rank 0: choices to follow, as a text
   std::uint64_t script_bytes_ = 0;

@@ -1,10 +1,10 @@
-// What the ranks of a communicator tell each other before and between its calls.
+// Exchanges what the ranks of a communicator tell each other before and between its calls.
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <utility>
 
 #include "drop_in/device_reducer.hpp"
+#include "exchange/stream/message_group.hpp"
 #include "gradwire/error.hpp"
 #include "plan/hash.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 using exchange::CurrentDevice;
 using Queue = exchange::StreamBackend::Queue;
 
-// What a rank tells the others about itself, as bytes.
+// A rank tells the others this about itself, as bytes.
 struct DeviceRank {
   RankSettings settings;
   std::uint64_t process = 0;
@@ -23,7 +23,7 @@ struct DeviceRank {
   std::uint64_t script = 0;    // bytes of the choices that it wants to follow; rank 0's count
 };
 
-// The most that a rank tells the others in one exchange.
+// A rank tells the others at most this in one exchange.
 constexpr std::size_t kMostBytes = std::max(sizeof(DeviceRank), sizeof(OwnCommunicator::Offer));
 
 // Returns a number that no other communicator of this process gets and, most likely, none of another process.
@@ -35,36 +35,11 @@ std::uint64_t new_identity(std::uint64_t process) {
   return mixed ^ (mixed >> 31);
 }
 
-// Whether two of the values are equal.
+// Returns whether two of the values are equal.
 bool any_twice(std::vector<std::uint64_t> values) {
   std::sort(values.begin(), values.end());
   return std::adjacent_find(values.begin(), values.end()) != values.end();
 }
-
-// A group of messages that is closed even if one of them fails: otherwise the library keeps it open for the thread.
-class MessageGroup {
- public:
-  explicit MessageGroup(exchange::StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
-  ~MessageGroup() {
-    if (open_) {
-      try {
-        backend_.end_group();
-      } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is on its way
-      }
-    }
-  }
-  MessageGroup(const MessageGroup&) = delete;
-  MessageGroup& operator=(const MessageGroup&) = delete;
-
-  void end() {
-    open_ = false;
-    backend_.end_group();
-  }
-
- private:
-  exchange::StreamBackend& backend_;
-  bool open_ = true;
-};
 
 AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
   std::vector<RankSettings> all;
@@ -79,6 +54,23 @@ AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
 }
 
 }  // namespace
+
+// The memory of the first exchange serves all later ones, so that these need none.
+void DeviceReducer::upload(std::span<const std::byte> mine) {
+  if (agreeing_ == nullptr) {
+    agreeing_ = backend_.acquire(kMostBytes * static_cast<std::size_t>(world_));
+  }
+  device_.upload(agreeing_ + static_cast<std::size_t>(rank_) * mine.size(), mine);
+  backend_.wait(Queue::communication, backend_.record(Queue::compute));
+}
+
+template <class T>
+std::vector<T> DeviceReducer::download() {
+  backend_.wait(Queue::compute, backend_.record(Queue::communication));
+  std::vector<T> all(static_cast<std::size_t>(world_));
+  device_.download(std::as_writable_bytes(std::span(all)), agreeing_, configuration_.longest_wait());
+  return all;
+}
 
 void DeviceReducer::open() {
   const CurrentDevice current(device_);
@@ -107,14 +99,12 @@ void DeviceReducer::open() {
 
 void DeviceReducer::post() {
   const CurrentDevice current(device_);
-  link_->gather(agreeing_.memory, agreeing_.each);
+  link_->gather(agreeing_, sizeof(DeviceRank));
 }
 
 void DeviceReducer::close() {
   const CurrentDevice current(device_);
-  const std::vector<std::byte> bytes = download();
-  std::vector<DeviceRank> ranks(static_cast<std::size_t>(world_));
-  std::memcpy(ranks.data(), bytes.data(), bytes.size());
+  const auto ranks = download<DeviceRank>();
   agreement_ = agree_on_devices(ranks);
   identity_ = ranks[0].identity;
   device_.zero(step_, sizeof(std::uint32_t));
@@ -157,7 +147,7 @@ void DeviceReducer::follow() {
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the others are told
   }
   Choices choices;
-  if (all_say(memory != nullptr ? 1 : 0) && memory != nullptr) {
+  if (all_have(memory != nullptr)) {
     const std::string text = send_script({memory, script_bytes_});
     choices = choices_from_text(text, configuration_.policy_fingerprint()).begin()->second;
   }
@@ -171,7 +161,7 @@ std::string DeviceReducer::send_script(std::span<std::byte> memory) {
     device_.upload(memory.data(), std::as_bytes(std::span(script_)));
   }
   backend_.wait(Queue::communication, backend_.record(Queue::compute));
-  MessageGroup group(backend_);
+  exchange::MessageGroup group(backend_);
   for (int rank = 1; rank_ == 0 && rank < world_; ++rank) {
     backend_.send(memory, rank);
   }
@@ -194,34 +184,15 @@ void DeviceReducer::record_choices() const {
   }
 }
 
-// The memory of the first exchange serves all later ones, so that these need none.
-void DeviceReducer::upload(std::span<const std::byte> mine) {
-  agreeing_.each = mine.size();
-  if (agreeing_.memory == nullptr) {
-    agreeing_.memory = backend_.acquire(kMostBytes * static_cast<std::size_t>(world_));
-  }
-  device_.upload(agreeing_.memory + static_cast<std::size_t>(rank_) * mine.size(), mine);
-  backend_.wait(Queue::communication, backend_.record(Queue::compute));
-}
-
-std::vector<std::byte> DeviceReducer::download() {
-  backend_.wait(Queue::compute, backend_.record(Queue::communication));
-  std::vector<std::byte> all(agreeing_.each * static_cast<std::size_t>(world_));
-  device_.download(all, agreeing_.memory, configuration_.longest_wait());
-  return all;
-}
-
 template <class T>
 std::vector<T> DeviceReducer::gather(const T& mine) {
   static_assert(sizeof mine <= kMostBytes);
   const CurrentDevice current(device_);
   link_->begin_run(false);
   upload(std::as_bytes(std::span(&mine, 1)));
-  link_->gather(agreeing_.memory, agreeing_.each);
-  std::vector<T> all(static_cast<std::size_t>(world_));
-  const std::vector<std::byte> bytes = download();
+  link_->gather(agreeing_, sizeof mine);
+  std::vector<T> all = download<T>();
   link_->end_run(false);
-  std::memcpy(all.data(), bytes.data(), bytes.size());
   return all;
 }
 
@@ -239,7 +210,7 @@ void DeviceReducer::open_own_communicator(const Job& first) {
   }
   const std::vector<OwnCommunicator::Offer> offers = gather(own->offer());
   const bool made = own->make(offers);
-  const bool all = all_say(made ? 1 : 0) && made;
+  const bool all = all_have(made);
   own->settle(all);
   if (!all && rank_ == 0) {
     lines_.push_back("a communicator of " + std::to_string(world_) +

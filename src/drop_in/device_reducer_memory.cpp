@@ -1,4 +1,4 @@
-// Which calls have memory for their messages on every rank, and how much their trials take.
+// Finds which calls have memory for their messages on every rank, and how much their trials take.
 #include <algorithm>
 
 #include "drop_in/device_reducer.hpp"
@@ -16,8 +16,8 @@ FrameMemory::Kind DeviceReducer::kind_of(const Router::Route& route, const Devic
           .device_factor = reduce.device_factor != nullptr};
 }
 
-// The residuals that the job's place holds, or will hold where it holds none yet. Nothing is touched in a dry run: the
-// step's address stands for any.
+// Returns the residuals that the job's place holds, or will hold where it holds none yet. Nothing is touched in a dry
+// run: the step's address stands for any.
 DeviceReducer::Residuals DeviceReducer::expected_residuals(const Job& job) const {
   if (!job.route.keeps) {
     return {};
@@ -55,6 +55,7 @@ bool DeviceReducer::all_have_frames(const Router::Route& route, const DeviceRedu
   if (const auto agreed = frames_.known(run)) {
     return *agreed;
   }
+  const exchange::CurrentDevice current(device_);
   const Job job{route, reduce};
   std::vector<Use> uses{{.job = job}};
   if (job.route.keeps) {
@@ -77,7 +78,7 @@ bool DeviceReducer::all_have_frames(const Router::Route& route, const DeviceRedu
           play(backend, {&use, 1});
         }
       },
-      [this](std::uint64_t value) { return all_say(value); });
+      [this](bool mine) { return all_have(mine); });
 }
 
 // Calls of a group share messages, so that they need more memory than each of them. Where some rank lacks it, they are
@@ -101,7 +102,7 @@ bool DeviceReducer::all_have_frames(std::span<const Job> jobs) {
   }
   return frames_.ask(
       run, [&](exchange::StreamBackend& backend) { play(backend, uses); },
-      [this](std::uint64_t value) { return all_say(value); });
+      [this](bool mine) { return all_have(mine); });
 }
 
 // A rival keeps no residuals in a trial.

@@ -72,7 +72,6 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     pass(route, reason);
   }
   if (route.decision.compress && !dry_run()) {
-    const CurrentDevice current(device_);
     take_memory(call, route, reduce);
   }
   const Kind kind{signature_of(call), std::string(op)};
@@ -212,7 +211,7 @@ bool DeviceReducer::has_room(const Call& call, const Router::Route& route, const
       }
       taken = false;
     }
-    if (all_say(taken ? 1 : 0) && taken) {
+    if (all_have(taken)) {
       room = bytes;
       room_taken_ += bytes;
     } else if (*route.keeps < residuals_.size()) {

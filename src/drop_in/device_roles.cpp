@@ -52,7 +52,7 @@ std::size_t DeviceRoles::calls_of_a_round() const noexcept {
   return std::max(kCallsOfARound, choice::kStepsOfAPlace * period_);
 }
 
-// Two rounds, so that no call between two votes on a place is left out: a round of many places takes a while.
+// It is two rounds, so that no call between two votes on a place is left out: a round of many places takes a while.
 std::size_t DeviceRoles::steps_to_look_at() const noexcept {
   if (!again_) {
     return choice::kStepsOfAPlace;

@@ -1,7 +1,7 @@
-// Which all-reduces of one communicator carry gradients, as its ranks agree: each rank votes by the addresses that it
-// sees, and a call is a gradient's if no rank objects. Votes are words, of which the ranks exchange the largest values.
-// All else that decides is known alike on all ranks, so they give the same roles to the same calls. Ranks vote again
-// now and then: a gradient's place whose rhythm broke since loses its role, until the step changes.
+// Decides which all-reduces of one communicator carry gradients, as its ranks agree: each rank votes by the addresses
+// that it sees, and a call is a gradient's if no rank objects. Votes are words, of which the ranks exchange the largest
+// values. All else that decides is known alike on all ranks, so they give the same roles to the same calls. Ranks vote
+// again now and then: a gradient's place whose rhythm broke since loses its role, until the step changes.
 #pragma once
 
 #include <cstddef>
@@ -30,15 +30,15 @@ class DeviceRoles {
   /// Notes the next all-reduce that could be compressed and returns its role. `others` counts the other collectives on
   /// the communicator so far. `apart`: this process has made collectives on other communicators since the call before.
   [[nodiscard]] Role next(const Signature& call, const void* buffer, std::uint64_t others, bool apart = false);
-  /// Whether there is something to vote on: the same on all ranks.
+  /// Returns whether there is something to vote on: the same on all ranks.
   [[nodiscard]] bool asks() const noexcept;
-  /// Writes this rank's votes for an exchange of the largest values. One exchange at a time.
+  /// Writes this rank's votes for an exchange of the largest values. There is one exchange at a time.
   void vote(std::span<std::uint32_t, kWords> words);
   /// Takes the largest values of all ranks' votes. All ranks have made the same calls since vote().
   void agreed(std::span<const std::uint32_t, kWords> words);
-  /// The role of all calls of a kind, wherever they stand in the step; open if they differ.
+  /// Returns the role of all calls of a kind, wherever they stand in the step; open if they differ.
   [[nodiscard]] Role role_of(const Signature& kind) const;
-  /// How often roles were forgotten since the step changed.
+  /// Returns how often roles were forgotten since the step changed.
   [[nodiscard]] std::uint64_t breaks() const noexcept { return breaks_; }
 
  private:

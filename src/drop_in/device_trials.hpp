@@ -1,6 +1,6 @@
-// One rank's measurements for the choices of codec = "auto" on a communicator: times of trials and of steps, which are
-// read when the device has come so far, and the memory in which a trial's second call works. That memory is taken for
-// one comparison, and given back while the job runs: it may be several times as large as a model's gradients.
+// Measures for one rank what the choices of codec = "auto" on a communicator need: times of trials and of steps, which
+// it reads when the device has come so far. It holds the memory in which a trial's second call works. That memory is
+// taken for one comparison, and given back while the job runs: it may be several times as large as a model's gradients.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ namespace gradwire::drop_in {
 /// Its calls need the device to be current. The destructor does not: it may run on any thread, where a job ends.
 class DeviceTrials {
  public:
-  /// Bytes of device memory, in one piece, that the rival's calls take besides the copy.
+  /// Returns the bytes of device memory, in one piece, that the rival's calls take besides the copy.
   using Needs = std::function<std::uint64_t(const choice::DeviceGate::Asked& asked)>;
 
   /// All must outlive it. `memory` frees at its own end what is left; until then it is asked to free a piece only when
@@ -36,12 +36,12 @@ class DeviceTrials {
 
   [[nodiscard]] choice::DeviceGate& gate() noexcept { return gate_; }
 
-  /// To be called where the exchange has new values, before the call from which on they count.
+  /// The caller calls it where the exchange has new values, before the call from which on they count.
   void hear() { gate_.heard(exchange_.agreed(DeviceExchange::kGate)); }
-  /// To be called before the exchange's end_call(). The work of earlier trials must come before later work of the
-  /// compute queue.
+  /// The caller calls it before the exchange's end_call(). The work of earlier trials must come before later work of
+  /// the compute queue.
   void end_call();
-  /// Gives back what the latest end_call() has left. Waits for the device, Error(timeout).
+  /// Gives back what the latest end_call() has left. Waits for the device, or throws Error(timeout).
   void give_back(std::chrono::milliseconds timeout);
   /// The step with this number begins with what is enqueued on `stream` next.
   void begin_step(std::uint64_t step, void* stream);
@@ -51,7 +51,7 @@ class DeviceTrials {
   using Make = std::function<int()>;
   [[nodiscard]] int make(const choice::DeviceGate::Trial& trial, void* stream, const Make& for_the_job,
                          const Make& rival);
-  /// Memory while the gate needs it: for the copy of a trial's larger buffer, and for the rival's messages.
+  /// Return memory while the gate needs it: for the copy of a trial's larger buffer, and for the rival's messages.
   [[nodiscard]] std::byte* copy() const noexcept { return copy_; }
   [[nodiscard]] std::span<std::byte> frames() const noexcept { return frames_; }
 
@@ -66,7 +66,7 @@ class DeviceTrials {
     std::uint64_t number = 0;
     DeviceClock::Mark begin = 0;
   };
-  // Memory that the device may use until it has reached the point.
+  // The device may use this memory until it has reached the point.
   struct Leaving {
     exchange::StreamDevice::Point until;
     std::byte* memory;

@@ -19,9 +19,7 @@ class PieceBackend final : public exchange::NullBackend {
   [[nodiscard]] std::byte* acquire(std::size_t bytes) override {
     std::byte* block = NullBackend::acquire(bytes);
     first_ = first_ == nullptr ? block : first_;
-    const std::size_t whole = (bytes + memory::Arena::kAlignment - 1) / memory::Arena::kAlignment;
-    end_ = std::max(
-        end_, static_cast<std::size_t>(block - first_) + std::max<std::size_t>(whole, 1) * memory::Arena::kAlignment);
+    end_ = std::max(end_, static_cast<std::size_t>(block - first_) + memory::Arena::block_bytes(bytes));
     return block;
   }
   [[nodiscard]] std::size_t end() const noexcept { return end_; }
@@ -38,10 +36,10 @@ std::optional<bool> FrameMemory::known(const Run& run) const {
   return found == agreed_.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool FrameMemory::ask(const Run& run, const Play& play, const AllSay& all_say) {
+bool FrameMemory::ask(const Run& run, const Play& play, const AllHave& all_have) {
   const std::size_t slabs = arena_.slabs().size();
   const bool mine = reserve(play);
-  const bool all = all_say(mine ? 1 : 0) && mine;
+  const bool all = all_have(mine);
   if (mine && !all) {
     arena_.drop_slabs(slabs);  // no work has used them
   }

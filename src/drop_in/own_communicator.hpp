@@ -1,5 +1,5 @@
-// A communicator of gradwire's own with the ranks of one of the job's. Messages travel over it, so that the job's later
-// calls on its own communicator need not wait for them.
+// gradwire has a communicator of its own with the ranks of one of the job's. Messages travel over it, so that the job's
+// later calls on its own communicator need not wait for them.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace gradwire::drop_in {
 
 class OwnCommunicator {
  public:
-  /// What a rank tells the others before it is made. Ranks exchange it as bytes.
+  /// A rank tells the others this before the communicator is made. Ranks exchange it as bytes.
   struct Offer {
     std::uint32_t able = 0;                // this rank has the memory for it
     std::uint32_t splits = 0;              // the library can split the job's communicator
@@ -23,7 +23,7 @@ class OwnCommunicator {
   OwnCommunicator& operator=(const OwnCommunicator&) = delete;
   virtual ~OwnCommunicator() = default;
 
-  /// Whether the ranks have decided whether to use it.
+  /// Returns whether the ranks have decided whether to use it.
   [[nodiscard]] virtual bool settled() const noexcept = 0;
   [[nodiscard]] virtual Offer offer() noexcept = 0;
   /// Makes it if all ranks can make it in the same way, and returns whether it is there on this rank. Every rank calls

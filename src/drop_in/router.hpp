@@ -24,15 +24,15 @@
 namespace gradwire::drop_in {
 
 /// Whether the arguments and the policy alone decide that a call is compressed, so that this is known before earlier
-/// calls have been made. Any thread.
+/// calls have been made. Any thread may call it.
 [[nodiscard]] bool decides_at_once(const plan::CallPlanner& planner, const Call& call);
 
 class Router {
  public:
-  /// Whether every rank has this value here. Collective; blocks. Never called in a dry run.
+  /// Whether every rank has this value here. The call is collective and blocks. It is never made in a dry run.
   using AllSay = std::function<bool(std::uint64_t value)>;
-  /// Makes each value the largest of all ranks. Collective; blocks. Only for codec = "auto" and `max_error`, and never
-  /// in a dry run.
+  /// Makes each value the largest of all ranks. The call is collective and blocks. It is made only for codec = "auto"
+  /// and `max_error`, and never in a dry run.
   using Worst = std::function<void(std::span<double> values)>;
   /// Whether this rank has the memory to make a call of so many bytes both ways; the memory is kept until the next
   /// route().
@@ -84,7 +84,7 @@ class Router {
     std::uint32_t sequence = 0;
   };
 
-  /// Returns what is known about a call before its turn comes. Any thread.
+  /// Returns what is known about a call before its turn comes. Any thread may call it.
   [[nodiscard]] CallDecision decide(const Call& call) const noexcept { return choice::decide(call, settings_); }
   /// Whether the policy could compress a call with this decision, whatever was measured and wherever it stands in its
   /// step. The answer follows from what all ranks know alike.
@@ -105,7 +105,7 @@ class Router {
     placeless_ = false;  // the gate compares steps
   }
 
-  /// With a gate: a call of the class by that way, above 0, whose number of elements is left out.
+  /// With a gate: returns the route of a call of the class by that way, above 0, without the number of elements.
   [[nodiscard]] Route rival_of(const ChoiceClass& what, Way way) const;
 
   /// Follows an earlier job's choices on the communicator, if the configuration says so. To be called before the first

@@ -16,8 +16,8 @@ namespace {
 
 using Row = DeviceTimeline::Queue;
 
-// Chunk sizes of the executor until 2026-11-29: at least four chunks a shard, and at most 32 MiB for the frames of all
-// ranks in a lane.
+// Returns the chunk sizes of the executor until 2026-11-29: at least four chunks a shard, and at most 32 MiB for the
+// frames of all ranks in a lane.
 ChunkSize chunks_before(int ranks) {
   constexpr std::uint64_t kLaneBytes = 32ULL << 20, kLeast = 256ULL << 10, kMost = 4ULL << 20;
   return std::clamp(kLaneBytes / static_cast<std::uint64_t>(ranks), kLeast, kMost);

@@ -24,11 +24,9 @@ PiecesOfCall pieces_of_call(const StreamCall& call, const StreamTask& task, cons
   const ResidualUse& residuals = task.call.residuals;
   const DeviceRange<float>& local = task.local_residual;
   const DeviceRange<float>& owner = task.owner_residual;
-  const auto is = [](const DeviceRange<float>& range, const ResidualUse::Range& all) {
-    return range.data == nullptr || (range.first == all.first && range.count == all.count);
-  };
   const bool local_stays = local.data == nullptr || residuals.keeps.local;
-  const bool owner_stays = owner.data == nullptr || (residuals.keeps.owner && is(owner, residuals.owned));
+  const bool owner_stays = owner.data == nullptr || (residuals.keeps.owner && owner.first == residuals.owned.first &&
+                                                     owner.count == residuals.owned.count);
   const bool scales = task.call.scales_first() && task.reduction == Reduction::mean;
   const bool summed_before = task.call.node_sums.has_value();
   return {.input = !summed_before && local_stays && owner_stays && !scales && task.device_factor == nullptr,

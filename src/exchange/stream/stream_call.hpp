@@ -21,7 +21,8 @@ struct StreamCall {
 };
 
 /// Resolves a call of the backend's rank. Chunks are those of devices, of `chunk_bytes` where that is asked for, and an
-/// algorithm that is left open is two_shot. `tiers`: of the device, where it sums inside nodes. Errors: as resolve().
+/// algorithm that is left open is two_shot. `tiers` are the device's, where it sums inside nodes. It throws the errors
+/// of resolve().
 [[nodiscard]] StreamCall make_stream_call(CallRequest request, const StreamBackend& backend,
                                           std::optional<std::uint64_t> chunk_bytes,
                                           std::shared_ptr<const Tiers> tiers = nullptr);
@@ -52,7 +53,7 @@ struct PiecesOfCall {
   bool input = false;
   bool output = false;
 };
-/// `task`: of the call, with its residuals.
+/// `task` is the task of the call, with its residuals.
 [[nodiscard]] PiecesOfCall pieces_of_call(const StreamCall& call, const StreamTask& task, const StreamBackend& backend);
 
 /// Makes the task of a call. Kernels note bad frames and NaN with `device`.

@@ -46,8 +46,8 @@ struct StreamTask {
   // the input of an all-gather are this rank's segment; all others are the whole bucket.
   DeviceRange<const void> input;
   DeviceRange<void> output;
-  // Tensors that lie apart, in place of an input or output whose data is null. They are those of the whole bucket, and
-  // only where pieces_of_call() says so.
+  // Tensors that lie apart take the place of an input or output whose data is null. They are those of the whole bucket,
+  // and are used only where pieces_of_call() says so.
   kernels::PieceTable input_pieces = {};
   kernels::PieceTable output_pieces = {};
   std::uint64_t count = 0;  // elements of the bucket
@@ -55,8 +55,8 @@ struct StreamTask {
   ResolvedCall call;
   Reduction reduction = Reduction::sum;
   double weight = 1.0;
-  // Of this rank's input in a sum without weights; residuals are in units of factor x g. In device memory, and read
-  // when kernels run, if the pointer is not null.
+  // This rank's input has this factor in a sum without weights; residuals are in units of factor x g. If the pointer is
+  // not null, the factor is in device memory, and read when kernels run.
   double factor = 1.0;
   const double* device_factor = nullptr;
   std::uint32_t bucket = 0;
@@ -93,9 +93,10 @@ inline constexpr NativeSum kStreamNativeSum{.f32 = true, .f64 = true, .half = tr
 /// One collective, which may be enqueued in part.
 class StreamExecution {
  public:
-  /// Whether all of it is enqueued.
+  /// Returns whether all of it is enqueued.
   [[nodiscard]] bool enqueued() const noexcept { return lanes_left_ == 0; }
-  /// Complete once all is enqueued. Times and nonfinite_frames stay 0 (DeviceStatus says whether there was NaN or Inf).
+  /// They are complete once all is enqueued. Times and nonfinite_frames stay 0 (DeviceStatus says whether there was NaN
+  /// or Inf).
   [[nodiscard]] const Statistics& statistics() const noexcept { return statistics_; }
 
  private:
@@ -131,7 +132,8 @@ class Joint;
 class StreamLane;
 class WindowCalls;
 
-/// The executor of one rank. One thread at a time. Every rank makes the same calls in the same order.
+/// Executes the collectives of one rank. One thread at a time may use it. Every rank makes the same calls in the same
+/// order.
 class StreamExecutor {
  public:
   /// `backend` must outlive it.
@@ -146,7 +148,7 @@ class StreamExecutor {
 
   /// Enqueues a collective without its last rounds, which share groups with the first rounds of the next collective.
   std::shared_ptr<const StreamExecution> start(Schedule schedule, StreamTask task);
-  /// One collective of several that start together.
+  /// Describes one collective of several that start together.
   struct Call {
     Schedule schedule;
     StreamTask task;
@@ -160,7 +162,7 @@ class StreamExecutor {
   std::vector<std::shared_ptr<const StreamExecution>> start(std::vector<Call> calls);
   /// Enqueues the rest of all started collectives. Later work on the compute queue comes behind them.
   void finish();
-  /// start() and finish().
+  /// Calls start() and finish().
   std::shared_ptr<const StreamExecution> run(Schedule schedule, StreamTask task);
   // Any error ends the executor: it may have enqueued half a collective, so the caller must abort the communicator.
   // Later calls throw Error(aborted). Memory that was acquired then stays acquired, since communication may still touch
@@ -171,12 +173,12 @@ class StreamExecutor {
   using Queue = StreamBackend::Queue;
 
   using Event = StreamBackend::Event;
-  /// For each queue of messages, the number of a group.
+  /// Holds, for each queue of messages, the number of a group.
   using Groups = std::array<std::uint64_t, 2>;
   static constexpr std::size_t kMessages = 0;  // Queue::communication
   static constexpr std::size_t kNode = 1;      // Queue::node
   static constexpr std::array<Queue, 2> kQueues{Queue::communication, Queue::node};
-  /// A place behind a group of a queue.
+  /// Marks a place behind a group of a queue.
   struct Mark {
     std::uint64_t group;
     std::uint64_t known;  // of the node's queue: the number of groups of messages for which it has waited

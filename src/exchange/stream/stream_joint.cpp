@@ -73,7 +73,7 @@ void StreamLane::lie_together(std::span<const std::unique_ptr<StreamLane>> lanes
       if (slot.block == kNone || lane.blocks_.size() != joint->blocks.size()) {
         throw Error(ErrorCode::internal, lane.task_.name + ": its frames cannot lie beside those of another call");
       }
-      const Block& own = lane.blocks_[slot.block];
+      const FrameBlock& own = lane.blocks_[slot.block];
       slot.offset = slot.offset / (own.bytes / own.slots) * pitch + offsets[i];
     }
     for (std::size_t number = 0; number < lane.blocks_.size(); ++number) {

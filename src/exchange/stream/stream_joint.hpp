@@ -1,5 +1,5 @@
-// Calls that are made together, each of one lane: their jobs of a kind are one launch, and their frames between two
-// ranks one message. Frames of a hop lie in one block, with those that one rank sends to another beside each other.
+// Makes calls together, each of one lane: their jobs of a kind are one launch, and their frames between two ranks one
+// message. Frames of a hop lie in one block, with those that one rank sends to another beside each other.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace gradwire::exchange {
 
-/// A piece of memory with several frames.
+/// Describes a piece of memory with several frames.
 struct FrameBlock {
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;
@@ -26,7 +26,7 @@ class Joint {
   /// `backend` must outlive it.
   explicit Joint(StreamBackend& backend) : backend_(backend) {}
 
-  // Work of single lanes, which launch() and communicate() enqueue.
+  // These functions take work of single lanes, which launch() and communicate() enqueue.
   void add(const kernels::HeaderJob& job) { headers_.push_back(job); }
   void add(const kernels::EncodeJob& job) { encoders_.push_back(job); }
   void add(const kernels::ReduceJob& job) { sums_.push_back(job); }

@@ -205,7 +205,7 @@ std::byte* StreamLane::open_slot(const Instruction& instruction) {
     slot.memory = backend_.acquire(slot.bytes);
     return slot.memory;
   }
-  Block& block = block_of(slot);
+  FrameBlock& block = block_of(slot);
   if (block.data == nullptr) {
     block.data = backend_.acquire(block.bytes);
   }
@@ -234,7 +234,7 @@ void StreamLane::used(Slot index) {
   std::byte* memory = std::exchange(slot.memory, nullptr);
   Groups last = slot.last_groups;
   if (slot.block != kNone) {
-    Block& block = block_of(slot);
+    FrameBlock& block = block_of(slot);
     StreamExecutor::raise(block.last_groups, last);
     if (--block.slots > 0) {
       return;

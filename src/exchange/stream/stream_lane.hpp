@@ -52,7 +52,7 @@ template <class T>
           .last = static_cast<std::uint32_t>(chunks.last)};
 }
 
-/// Bytes from a frame of `count` elements to the next in a block.
+/// Returns the bytes from a frame of `count` elements to the next in a block.
 [[nodiscard]] std::uint64_t frame_pitch(const codec::Codec& codec, std::uint32_t count);
 
 class StreamLane {
@@ -79,11 +79,11 @@ class StreamLane {
   [[nodiscard]] bool uses_library() const noexcept { return !used_library_ && has(&StreamLane::is_librarys); }
   [[nodiscard]] bool sums_in_node() const noexcept { return has(&StreamLane::is<Opcode::node_sum>); }
   [[nodiscard]] bool gathers() const noexcept { return has(&StreamLane::is<Opcode::node_gather>); }
-  /// Enqueues that, inside a group of its own, with its number in its queue.
+  /// Enqueues that sum or gather, inside a group of its own, with its number in its queue.
   void use_library(std::uint64_t group);
-  /// The last group of messages that this round's gather needs.
+  /// Returns the last group of messages that this round's gather needs.
   [[nodiscard]] std::uint64_t brought() const noexcept;
-  /// For each queue of messages, the last group that feed() still needs, and that finish_round() needs.
+  /// Return for each queue of messages the last group that feed(), or finish_round(), still needs.
   [[nodiscard]] StreamExecutor::Groups feed_reads() const noexcept {
     return fed_ ? StreamExecutor::Groups{} : reads(&StreamLane::feeds);
   }
@@ -103,7 +103,6 @@ class StreamLane {
     std::size_t block = kNone;  // the block that it lies in
     std::uint64_t offset = 0;   // in that block
   };
-  using Block = FrameBlock;
   // The frames that one job makes or reads. Several lie in one block with a fixed pitch. One encoding or decoding of
   // each round that has several is such a job.
   struct Series {
@@ -193,7 +192,7 @@ class StreamLane {
   void sum_weights(const Instruction& instruction);
   void native_load(const Instruction& instruction);
   void native_store(const Instruction& instruction);
-  // Where a library sums inside nodes; in stream_node_sums.cpp.
+  // The next functions serve lanes in which a library sums inside nodes; they are in stream_node_sums.cpp.
   void node_load(const Instruction& instruction);
   void node_fold(const Instruction& instruction);
   void sum_in_node(const Instruction& instruction, std::uint64_t group);
@@ -203,7 +202,8 @@ class StreamLane {
   // Elements of this rank's part as the node's sum, with the residuals that an encoder keeps there.
   [[nodiscard]] Part summed_part(Elements elements, bool keeps) const;
   [[nodiscard]] float* node_residual(Elements elements) const;
-  // Counts bytes that were sent, and the elements that they stand for. To the rank itself: to its node.
+  // Counts bytes that were sent, and the elements that they stand for. If `peer` is this rank itself, they went to its
+  // node.
   void count_sent(std::uint64_t bytes, std::uint64_t elements, int peer);
 
   [[nodiscard]] double own_factor() const;
@@ -235,7 +235,7 @@ class StreamLane {
   // to <- factor x from, converted to `units` from the other ones. Does nothing unless the call is preconditioned.
   void rescale(Elements chunk, const void* from, DType from_dtype, double factor, void* to, DType to_dtype,
                Units units);
-  // The same in place; does nothing for a null residual.
+  // Does the same in place; does nothing for a null residual.
   void rescale_residual(Elements chunk, float* residual, Units units);
   [[nodiscard]] Result open_result(Elements chunk);
   void put_result(Elements chunk, const Result& result);
@@ -249,7 +249,7 @@ class StreamLane {
   void enqueue(const kernels::DecodeJob& job) { joint_ != nullptr ? joint_->add(job) : backend_.decode(job); }
   // Releases memory behind all jobs so far.
   void free(std::byte* memory) { joint_ != nullptr ? joint_->release(memory) : backend_.release(memory); }
-  [[nodiscard]] Block& block_of(const SlotState& slot) {
+  [[nodiscard]] FrameBlock& block_of(const SlotState& slot) {
     return joint_ != nullptr ? joint_->blocks[slot.block] : blocks_[slot.block];
   }
 
@@ -265,7 +265,7 @@ class StreamLane {
   Lane lane_;
   std::vector<int> rounds_;  // by instruction
   std::vector<SlotState> slots_;
-  std::vector<Block> blocks_;
+  std::vector<FrameBlock> blocks_;
   std::shared_ptr<Joint> joint_ = nullptr;
   std::vector<Series> all_series_;
   std::vector<std::size_t> series_of_;  // by instruction: the number of its series, or kNone

@@ -73,7 +73,7 @@ void StreamLane::gather_in_node(const Instruction& instruction, std::uint64_t gr
     throw Error(ErrorCode::internal, std::string(execution_->schedule_.name) + ": the frames of lane " +
                                          std::to_string(index_) + " do not lie beside each other");
   }
-  const Block& results = blocks_[number];
+  const FrameBlock& results = blocks_[number];
   for (const Slot slot : instruction.inputs) {
     slots_[slot].memory = results.data + slots_[slot].offset;
     slots_[slot].last_groups[StreamExecutor::kNode] = group;

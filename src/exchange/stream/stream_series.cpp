@@ -321,10 +321,12 @@ void StreamLane::decode_series(const Series& series) {
                              .pieces = result.pieces,
                              .values_dtype = result.dtype,
                              .add = false});
-  for (const Elements& run : task_.call.preconditioned ? series.runs : std::vector<Elements>()) {
-    auto* values =
-        static_cast<std::byte*>(result.values) + (run.first - series.origin.first) * element_bytes(result.dtype);
-    rescale(run, values, result.dtype, 1.0, output(run), task_.dtype, Units::of_gradient);
+  if (task_.call.preconditioned) {
+    for (const Elements& run : series.runs) {
+      auto* values =
+          static_cast<std::byte*>(result.values) + (run.first - series.origin.first) * element_bytes(result.dtype);
+      rescale(run, values, result.dtype, 1.0, output(run), task_.dtype, Units::of_gradient);
+    }
   }
   if (result.scratch != nullptr) {
     backend_.release(result.scratch);

@@ -1,4 +1,4 @@
-// What a policy lets a device's work take.
+// Says what share of a device a policy lets its work take.
 #pragma once
 
 #include "exchange/stream/stream_cuda.hpp"

@@ -13,14 +13,14 @@ namespace gradwire::session {
 
 class DeviceJoin {
  public:
-  /// `bytes`: Policy::Device::join_bytes.
+  /// `bytes` is Policy::Device::join_bytes.
   explicit DeviceJoin(std::uint64_t bytes = 0) : bytes_(bytes) {}
 
   /// Takes the next bucket. Returns the buckets that it has started: none if this one waits for the next.
   [[nodiscard]] std::vector<DeviceFlight> add(exchange::StreamExecutor& executor, DeviceCalls::Prepared prepared);
   /// Starts the buckets that wait.
   [[nodiscard]] std::vector<DeviceFlight> start(exchange::StreamExecutor& executor);
-  /// Whether the bucket of this step waits.
+  /// Returns whether the bucket of this step waits.
   [[nodiscard]] bool waits(std::uint64_t step, std::uint32_t bucket) const;
 
  private:

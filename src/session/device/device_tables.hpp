@@ -1,5 +1,5 @@
-// Tables in device memory of the tensors of each bucket that has several, for kernels that read and write them where
-// they lie. A table is written when its tensors, or their addresses, have changed.
+// Holds tables in device memory of the tensors of each bucket that has several, for kernels that read and write them
+// where they lie. A table is written when its tensors, or their addresses, have changed.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class DeviceTables {
   /// `device` must outlive this.
   explicit DeviceTables(exchange::StreamDevice& device) : device_(device) {}
 
-  /// Makes room for the tables of a bucket. Not during capture, unless there is room already.
+  /// Makes room for the tables of a bucket. It must not be called during capture, unless there is room already.
   void reserve(const plan::Bucket& bucket);
 
   struct Tables {
@@ -26,7 +26,7 @@ class DeviceTables {
   };
   /// Enqueues the writing of the tables, unless that was done before, and returns them. `inputs` and `outputs` are the
   /// same pieces in order, none empty, except that an input may be null. A captured step writes them each time that it
-  /// is replayed. `backend`: the device's, or that of a dry run.
+  /// is replayed. `backend` is the device's, or that of a dry run.
   [[nodiscard]] Tables write(exchange::StreamBackend& backend, std::uint32_t bucket,
                              std::span<const kernels::CopyPiece> inputs, std::span<const kernels::CopyPiece> outputs);
 
