@@ -42,7 +42,7 @@ struct Options {
 
 struct Allocator {
   std::string name;
-  std::string library;  // to preload
+  std::string preload;  // a shared library
 };
 const std::array<Allocator, 4> kAllocators = {
     {{"pool", ""}, {"glibc", ""}, {"jemalloc", "libjemalloc.so.2"}, {"mimalloc", "libmimalloc.so.2.0"}}};
@@ -57,12 +57,12 @@ struct Scene {
 // Returns what a child prints, which plays the file; nothing if its allocator is not there.
 std::vector<Played> play_in_child(const Allocator& allocator, const Scene& scene, const std::string& file) {
   std::string command = "exec 2>/dev/null; ";
-  if (!allocator.library.empty()) {
-    command += "LD_PRELOAD=" + allocator.library + ' ';
+  if (!allocator.preload.empty()) {
+    command += "LD_PRELOAD=" + allocator.preload + ' ';
   }
   command += "/proc/" + std::to_string(::getpid()) + "/exe --recording " + file + " --player " +
              (allocator.name == "pool" ? "pool" : "malloc") + " --repeat " + std::to_string(scene.repeat) +
-             (scene.touches ? " --touch" : "") + " --library '" + allocator.library + "'";
+             (scene.touches ? " --touch" : "") + " --library '" + allocator.preload + "'";
   std::vector<Played> played;
   if (std::FILE* const out = ::popen(command.c_str(), "r"); out != nullptr) {
     Played one;

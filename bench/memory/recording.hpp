@@ -18,7 +18,8 @@ using MemoryRecording = std::vector<MemoryEvent>;
 /// Records a session of two ranks in this process: 60 steps over a model of 25 MB by int4 with error feedback, from its
 /// first step to its end.
 [[nodiscard]] MemoryRecording record_training();
-/// Blocks of 56 KiB to 4 MiB, each taken and freed at once; and with 16 of random sizes in use.
+/// Return recordings of blocks of one size, each taken and freed at once, and of blocks of 56 KiB to 4 MiB with 16 in
+/// use.
 [[nodiscard]] MemoryRecording one_frame(std::uint32_t bytes, std::size_t pairs);
 [[nodiscard]] MemoryRecording random_frames(std::size_t pairs);
 
@@ -30,7 +31,7 @@ struct Played {
   std::uint64_t peak_bytes = 0;  // by which the resident memory of the process rose at most
 };
 
-/// By the page pool, or by malloc() and free() of this process.
+/// Plays by the page pool, or by malloc() and free() of this process.
 enum class Player : std::uint8_t { pool, malloc };
 [[nodiscard]] Played play(const MemoryRecording& recording, Player player, bool touches, int rounds);
 

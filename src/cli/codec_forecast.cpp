@@ -80,14 +80,6 @@ double sent_bytes(const exchange::Cluster& cluster, const plan::Bucket& bucket, 
   return others(cluster.ranks) * elements * (hops.first.bytes + hops.second.bytes);
 }
 
-std::vector<std::uint32_t> nodes_of(const exchange::Cluster& cluster) {
-  std::vector<std::uint32_t> nodes;
-  for (int rank = 0; rank < cluster.ranks; ++rank) {
-    nodes.push_back(static_cast<std::uint32_t>(rank / cluster.ranks_per_node));
-  }
-  return nodes;
-}
-
 CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& cluster, const CodecSpec& codec,
                            Algorithm algorithm, std::span<const Candidate> candidates) {
   Policy policy;
@@ -96,8 +88,8 @@ CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& clus
     policy.small.reset();
   }
   policy.defaults.algorithm = algorithm;
-  const plan::Plan plan =
-      plan::make_plan(policy, model.layers, {.world_size = cluster.ranks, .nodes = nodes_of(cluster)});
+  policy.tiers.ranks_per_node = static_cast<std::uint32_t>(cluster.ranks_per_node);
+  const plan::Plan plan = plan::make_plan(policy, model.layers, {.world_size = cluster.ranks});
   const double forward = model.compute_seconds * (1 - model.backward);
   const double total = elements_of(model);
   CodecForecast result{.codec = codec, .algorithm = algorithm, .step = {}};

@@ -19,7 +19,7 @@ constexpr std::uint64_t kMostTilesOfAllSteps = 8192;  // pieces of all steps are
 constexpr std::uint64_t kPackedFrame = 4 * kTile;     // about kDefaultChunkBytes of f32
 constexpr auto kSpeedBudget = std::chrono::milliseconds(8);
 
-// The same piece of a tensor in all its steps.
+// Holds the same piece of a tensor in all its steps.
 class Piece {
  public:
   // Takes `steps` steps: the first `stored` ones of the tensor, again and again.
@@ -68,7 +68,7 @@ void measure_speed(CodecRow& row, const CodecSpec& codec, bool feedback, ConstVi
   row.decode_rate = bytes / choice::quickest_seconds(kSpeedBudget, [&] { frame.decode_and_add(sum.data()); });
 }
 
-// Bytes of the frames of a piece whose size depends on its values: the mean over its steps.
+// Returns the mean bytes, over a piece's steps, of its frames, whose size depends on its values.
 double packed_bytes(const CodecSpec& codec, std::span<const void* const> steps, std::uint64_t count, DType dtype) {
   double bytes = 0;
   for (std::uint64_t first = 0; first < count; first += kPackedFrame) {

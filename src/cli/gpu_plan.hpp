@@ -14,19 +14,19 @@
 
 namespace gradwire::cli {
 
-/// "one lane": the way's name in tables and pictures.
+/// Returns the way's name in tables and pictures, such as "one lane".
 [[nodiscard]] std::string_view name_of(exchange::DeviceWay way);
 
-/// The codec of all forecasts: that of the default policy.
+/// Returns the codec of all forecasts: that of the default policy.
 [[nodiscard]] CodecSpec gpu_codec();
 
-/// One f32 tensor of `bytes`, at least an element, by that codec.
+/// Returns one f32 tensor of `bytes`, at least an element, by that codec.
 [[nodiscard]] exchange::DeviceBucket bucket_of(std::uint64_t bytes);
 
-/// "1 kernel", "98 kernels".
+/// Returns "1 kernel" or "98 kernels".
 [[nodiscard]] std::string counted_text(std::uint64_t count, std::string_view what);
 
-/// Whole microseconds, without a unit.
+/// Returns whole microseconds, without a unit.
 [[nodiscard]] std::string rounded_microseconds(double seconds);
 
 /// Prints the parameters, and what each way takes for a bucket of one f32 tensor of each size, in bytes.
@@ -35,8 +35,8 @@ void print_gpu_table(const exchange::DeviceCluster& cluster, std::span<const std
 /// Prints the step of the model by each way, with the buckets that a session would form.
 void print_gpu_steps(const exchange::DeviceCluster& cluster, const RecordedModel& read, std::ostream& out);
 
-/// A picture of what runs when for a bucket of `bytes`: the executor as it was, as it is, and the ways that the cluster
-/// has beyond.
+/// Returns a picture of what runs when for a bucket of `bytes`: the executor as it was, as it is, and the ways that the
+/// cluster has beyond.
 [[nodiscard]] std::string draw_launches(const exchange::DeviceCluster& cluster, std::uint64_t bytes);
 
 }  // namespace gradwire::cli

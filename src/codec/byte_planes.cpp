@@ -44,8 +44,8 @@ void split(const std::byte* values, const Elements& elements, std::byte* planes)
   }
 }
 
-// Whether a plane is worth an attempt, by a sample of it: two of its bytes are equal at least twice as often as two
-// random ones would be.
+// Returns whether a plane is worth an attempt, by a sample of it: two of its bytes are equal at least twice as often as
+// two random ones would be.
 bool may_shrink(std::span<const std::byte> plane) noexcept {
   constexpr std::size_t kSample = 1024;
   const std::size_t stride = std::max<std::size_t>(1, plane.size() / kSample);
@@ -62,7 +62,7 @@ bool may_shrink(std::span<const std::byte> plane) noexcept {
   return 128 * equal > sampled * (sampled - 1);
 }
 
-// Writes a plane into `out`, as it is or compressed; 0: it does not fit.
+// Writes a plane into `out`, as it is or compressed, and returns its bytes; 0: it does not fit.
 std::size_t store(std::span<const std::byte> plane, std::span<std::byte> out) {
   if (may_shrink(plane)) {
     if (const std::size_t bytes = zstd_compress(plane, out.first(std::min(out.size(), plane.size() - 1))); bytes > 0) {
@@ -76,7 +76,7 @@ std::size_t store(std::span<const std::byte> plane, std::span<std::byte> out) {
   return plane.size();
 }
 
-// Where planes of elements lie one after the other.
+// Returns where the planes lie if they follow one after the other.
 Planes planes_at(const std::byte* begin, const Elements& elements) noexcept {
   Planes planes{};
   for (std::size_t p = 0; p < elements.bytes_each; ++p) {

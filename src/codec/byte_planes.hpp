@@ -1,6 +1,6 @@
-// Byte planes: byte p of every element, one plane after the other. Exponents of gradients are alike and their last
-// bytes are noise, so planes shrink where elements as they are do not. A packed payload holds each plane as it is or
-// as a zstd frame, whichever is smaller; docs/reference/wire-format.md has its bytes.
+// Cuts elements into byte planes: plane p has byte p of every element. Exponents of gradients are alike and their last
+// bytes are noise, so planes shrink where elements as they are do not. A packed payload holds each plane as it is or as
+// a zstd frame, whichever is smaller; docs/reference/wire-format.md has its bytes.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace gradwire::codec {
 
 inline constexpr std::size_t kMostPlanes = 8;
 
-/// Elements of a number of bytes.
+/// Counts elements, and the bytes of each.
 struct Elements {
   std::uint32_t count = 0;
   std::size_t bytes_each = 0;  // 2, 4 or 8
@@ -21,16 +21,16 @@ struct Elements {
   [[nodiscard]] std::size_t bytes() const noexcept { return count * bytes_each; }
 };
 
-/// Where each plane begins. Those from bytes_each on are null.
+/// Says where each plane begins. The planes from bytes_each on are null.
 using Planes = std::array<const std::byte*, kMostPlanes>;
 
 /// Packs elements that lie at `values` into `out`, which may overlap them, and returns the bytes of the packed payload.
-/// 0: it does not fit, and `values` are as before. Needs require_zstd(). Uses memory of the calling thread, of as many
-/// bytes as the values.
+/// 0: it does not fit, and `values` are as before. It needs require_zstd(), and uses memory of the calling thread, of
+/// as many bytes as the values.
 [[nodiscard]] std::size_t pack(std::byte* values, const Elements& elements, std::span<std::byte> out);
 
-/// Unpacks a payload. The planes lie in the payload itself or in `room`, which has elements.bytes() bytes. Needs
-/// require_zstd(). Error(corrupt) for damage; its text begins with `source`.
+/// Unpacks a payload. The planes lie in the payload itself or in `room`, which has elements.bytes() bytes. It needs
+/// require_zstd(). Damage throws Error(corrupt), whose text begins with `source`.
 [[nodiscard]] Planes unpack(std::span<const std::byte> payload, const Elements& elements, std::span<std::byte> room,
                             const std::string& source);
 

@@ -28,8 +28,7 @@ void check_tile(std::uint32_t count, std::uint32_t total, std::uint32_t done) {
 
 }  // namespace
 
-Codec::Codec(CodecSpec spec, DType tensor)
-    : spec_(spec), dtype_(tensor), entry_(find_codec(spec.values)), packed_(entry_ == &kPacked) {
+Codec::Codec(CodecSpec spec, DType tensor) : spec_(spec), dtype_(tensor), entry_(find_codec(spec.values)) {
   if (entry_ == nullptr) {
     throw Error(ErrorCode::unsupported,
                 "codec id " + std::to_string(spec.values) + " is not in this build, which has " + codec_names());
@@ -42,14 +41,14 @@ Codec::Codec(CodecSpec spec, DType tensor)
     throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\" does not support dtype " +
                                             std::to_string(static_cast<int>(tensor)) + "; use f32, f16, bf16 or f64");
   }
-  if (packed_) {
+  if (packed()) {
     if (spec.k != 0) {
       throw Error(ErrorCode::unsupported, "codec \"" + spec.to_string() + "\": behind topk write exact, whose " +
                                               "selected values do not shrink enough to be packed");
     }
     require_zstd();
   }
-  coder_ = &active_instruction_set().coder(packed_ ? codecs().front() : *entry_, tensor, spec.k);
+  coder_ = &active_instruction_set().coder(packed() ? codecs().front() : *entry_, tensor, spec.k);
 }
 
 bool Codec::lossy() const noexcept { return entry_->lossy || spec_.k != 0; }

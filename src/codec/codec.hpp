@@ -48,25 +48,25 @@ struct TileCoder;   // its implementation for one dtype on this CPU
 
 class Codec {
  public:
-  /// Error(unsupported) where this build has no such codec, the codec does not support the dtype, or a library that it
-  /// needs is missing.
+  /// Throws Error(unsupported) where this build has no such codec, the codec does not support the dtype, or a library
+  /// that it needs is missing.
   Codec(CodecSpec spec, DType tensor);
 
   [[nodiscard]] CodecSpec spec() const noexcept { return spec_; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
   [[nodiscard]] bool lossy() const noexcept;
-  /// Whether frames are packed, and so differ in size by what they hold: exact+zstd.
-  [[nodiscard]] bool packed() const noexcept { return packed_; }
+  /// Returns whether frames are packed, and so differ in size by what they hold: exact+zstd.
+  [[nodiscard]] bool packed() const noexcept { return spec_.values == kPackedId; }
   [[nodiscard]] Working working() const noexcept;
   [[nodiscard]] std::size_t working_bytes() const noexcept { return working() == Working::f64 ? 8 : 4; }
-  /// Bytes of the payload of `count` elements that begin at a tile boundary: a pure function of spec, dtype and count.
-  /// Of a packed codec: the most.
+  /// Returns the bytes of the payload of `count` elements that begin at a tile boundary: a pure function of spec, dtype
+  /// and count. A packed codec takes no more than that.
   [[nodiscard]] std::uint64_t payload_bytes(std::uint64_t count) const noexcept;
-  /// Bytes of header and payload; of a packed codec the most.
+  /// Returns the bytes of header and payload; the most that they can be for a packed codec.
   [[nodiscard]] std::uint64_t frame_bytes(std::uint64_t count) const noexcept;
-  /// Bytes that a FrameReader needs to unpack a frame of `count` elements; 0 unless packed().
+  /// Returns the bytes that a FrameReader needs to unpack a frame of `count` elements; 0 unless packed().
   [[nodiscard]] std::uint64_t room_bytes(std::uint64_t count) const noexcept {
-    return packed_ ? count * element_bytes(dtype_) : 0;
+    return packed() ? count * element_bytes(dtype_) : 0;
   }
 
  private:
@@ -76,7 +76,6 @@ class Codec {
   DType dtype_;
   const CodecEntry* entry_;
   const TileCoder* coder_;
-  bool packed_;
 };
 
 /// Encodes one frame, tile by tile, in order.
@@ -93,7 +92,7 @@ class FrameWriter {
   /// Call it after the last tile: packs the payload where that makes the frame smaller, writes the header and, if asked
   /// for, the CRC. Returns whether NaN or Inf was seen.
   bool finish();
-  /// Bytes of the frame, once it is finished.
+  /// Returns the bytes of the frame, once it is finished.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return offset_; }
 
  private:

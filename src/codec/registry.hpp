@@ -34,14 +34,14 @@ struct CodecEntry {
   bool lossy;
 };
 
-/// Every codec whose frames have a size that follows from the count. The first is `exact`.
+/// Returns every codec whose frames have a size that follows from the count. The first is `exact`.
 [[nodiscard]] std::span<const CodecEntry> codecs() noexcept;
 /// exact+zstd: the tiles of `exact`, whose frames are packed once they are written. It needs libzstd.
 inline constexpr CodecEntry kPacked{"exact+zstd", kPackedId, false};
-/// One of codecs() or kPacked; null when this build has none with that id or name.
+/// Returns one of codecs() or kPacked; null when this build has none with that id or name.
 [[nodiscard]] const CodecEntry* find_codec(std::uint8_t id) noexcept;
 [[nodiscard]] const CodecEntry* find_codec(std::string_view name) noexcept;
-/// "exact, exact+zstd, bf16, ...", for messages.
+/// Returns "exact, exact+zstd, bf16, ...", for messages.
 [[nodiscard]] std::string codec_names();
 
 /// One set of implementations: the scalar cores, or those that Highway compiled for an instruction set.
@@ -55,12 +55,13 @@ struct InstructionSet {
   }
 };
 
-/// The set "scalar", then those that this CPU runs, the widest last.
+/// Returns the set "scalar", then those that this CPU runs, the widest last.
 [[nodiscard]] std::span<const InstructionSet> instruction_sets();
-/// The set in use: the last, or the first with GRADWIRE_SIMD=scalar. Error(invalid_argument) for an unknown setting.
+/// Returns the set in use: the last, or the first with GRADWIRE_SIMD=scalar. An unknown setting throws
+/// Error(invalid_argument).
 [[nodiscard]] const InstructionSet& active_instruction_set();
 
-/// The coder that reads a codec behind topk in frames of wire version 1.
+/// Returns the coder that reads a codec behind topk in frames of wire version 1.
 [[nodiscard]] const TileCoder& version1_selected_coder(const CodecEntry& codec, DType tensor) noexcept;
 
 }  // namespace gradwire::codec

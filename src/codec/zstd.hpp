@@ -1,5 +1,5 @@
-// libzstd, which is loaded where a codec needs it and never linked: programs that do not use it, drop-ins above all,
-// need not have it.
+// Loads libzstd where a codec needs it, and never links it: programs that do not use it, drop-ins above all, need not
+// have it.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 
 namespace gradwire::codec {
 
-/// Loads libzstd once. Error(unsupported), which says what to install, where that fails. Call it before the functions
-/// below, on a thread with an ordinary stack.
+/// Loads libzstd once. Where that fails it throws Error(unsupported), which says what to install. Call it before the
+/// functions below, on a thread with an ordinary stack.
 void require_zstd();
 
 /// Compresses `in` at level 1 into `out` as one zstd frame (RFC 8878) and returns the frame's size; 0 where it does not
-/// fit into `out`. Contexts are the calling thread's, and reused. Error(out_of_memory).
+/// fit into `out`. Contexts are the calling thread's, and reused. It may throw Error(out_of_memory).
 [[nodiscard]] std::size_t zstd_compress(std::span<const std::byte> in, std::span<std::byte> out);
 
 /// Fills `out`. Returns false, with undefined contents of `out`, where `in` is damaged or holds another number of
-/// bytes. Error(out_of_memory).
+/// bytes. It may throw Error(out_of_memory).
 [[nodiscard]] bool zstd_decompress(std::span<const std::byte> in, std::span<std::byte> out);
 
 }  // namespace gradwire::codec

@@ -5,33 +5,12 @@
 #include <numeric>
 #include <utility>
 
+#include "exchange/stream/message_group.hpp"
+
 namespace gradwire::exchange {
 namespace {
 
 constexpr std::uint64_t kMostTextBytes = 1ULL << 30;  // a larger text of one rank means that the size is damaged
-
-// Ends the group when something throws; otherwise the library would keep it open for the thread.
-class Group {
- public:
-  explicit Group(StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
-  ~Group() {
-    try {
-      end();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is the one to report
-    }
-  }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-  void end() {
-    if (std::exchange(open_, false)) {
-      backend_.end_group();
-    }
-  }
-
- private:
-  StreamBackend& backend_;
-  bool open_ = true;
-};
 
 }  // namespace
 
@@ -96,7 +75,7 @@ std::vector<std::string> DevicePeers::exchange(const std::string& mine, std::spa
   }
   device_.upload(parts[self].data(), std::as_bytes(std::span(mine)));
   backend.wait(Queue::communication, backend.record(Queue::compute));
-  Group group(backend);
+  MessageGroup group(backend);
   for (std::size_t peer = 0; peer < parts.size(); ++peer) {
     if (peer != self && !parts[self].empty()) {
       backend.send(parts[self], static_cast<int>(peer));

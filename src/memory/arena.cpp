@@ -7,13 +7,9 @@
 #include "gradwire/error.hpp"
 
 namespace gradwire::memory {
-namespace {
-
-std::size_t rounded(std::size_t bytes) {
-  return std::max<std::size_t>(1, (bytes + Arena::kAlignment - 1) / Arena::kAlignment) * Arena::kAlignment;
+std::size_t Arena::block_bytes(std::size_t bytes) noexcept {
+  return std::max<std::size_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment;
 }
-
-}  // namespace
 
 Arena::Arena(ArenaSource& source, std::size_t slab_bytes) : source_(source), slab_bytes_(slab_bytes) {}
 
@@ -43,7 +39,7 @@ std::byte* Arena::acquire(std::size_t bytes) { return acquire_from(0, bytes); }
 std::byte* Arena::acquire_lasting(std::size_t bytes) { return acquire_from(fence_, bytes); }
 
 std::byte* Arena::acquire_from(std::size_t first_slab, std::size_t bytes) {
-  const std::size_t size = rounded(bytes);
+  const std::size_t size = block_bytes(bytes);
   std::byte* block = take(first_slab, size);
   if (block == nullptr) {
     grow(size);
@@ -139,7 +135,7 @@ void Arena::release(std::byte* block) noexcept {
 void Arena::add_slabs(const std::vector<std::size_t>& sizes) {
   const std::size_t before = slabs_.size();
   for (const std::size_t bytes : sizes) {
-    const std::size_t size = rounded(bytes);
+    const std::size_t size = block_bytes(bytes);
     std::byte* data = source_.allocate(size);
     if (data == nullptr) {
       const std::string why = source_.why();

@@ -1,7 +1,7 @@
 // Places blocks in a few large slabs of memory whose use a queue (a stream) orders, not the host: a released block can
 // be acquired again at once, for work that the queue does behind its present work. Blocks are placed first fit in the
 // order in which slabs were made, so the same requests from the same state never take more memory the second time, and
-// the memory of a dry run can be reserved. One thread at a time.
+// the memory of a dry run can be reserved. One thread at a time may use it.
 #pragma once
 
 #include <cstddef>
@@ -30,16 +30,18 @@ class ArenaSource {
   ArenaSource& operator=(const ArenaSource&) = delete;
   virtual ~ArenaSource() = default;
 
-  /// Memory aligned to Arena::kAlignment; null where there is none.
+  /// Returns memory aligned to Arena::kAlignment; null where there is none.
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void free(std::byte* slab) noexcept = 0;
-  /// The reason why allocate() last returned null, for messages.
+  /// Returns the reason why allocate() last returned null, for messages.
   [[nodiscard]] virtual std::string why() const = 0;
 };
 
 class Arena {
  public:
   static constexpr std::size_t kAlignment = 256;  // alignment of blocks in bytes; their sizes are multiples of it
+  /// Returns the memory that a block of so many bytes takes.
+  [[nodiscard]] static std::size_t block_bytes(std::size_t bytes) noexcept;
   static constexpr std::size_t kSlabBytes = std::size_t{32} << 20;
 
   /// `slab_bytes`: least bytes that it requests from the source at once, if the source has that much.
@@ -54,7 +56,7 @@ class Arena {
 
   /// Takes a block. Error(out_of_memory) names the size; while fixed, also what to call.
   [[nodiscard]] std::byte* acquire(std::size_t bytes);
-  /// The same for a block that lasts beyond one use: it never lies in slabs from before the last fence().
+  /// Does the same for a block that lasts beyond one use: it never lies in slabs from before the last fence().
   [[nodiscard]] std::byte* acquire_lasting(std::size_t bytes);
   /// Says that a graph was captured: whenever it is replayed, it may write to any block that was acquired and released
   /// so far.
@@ -67,11 +69,11 @@ class Arena {
   void begin_loan(std::byte* memory, std::size_t bytes);
   void end_loan() noexcept { loan_.reset(); }
 
-  /// Adds slabs of these sizes, in order. Error(out_of_memory): then it has added none.
+  /// Adds slabs of these sizes, in order. If it throws Error(out_of_memory), it has added none.
   void add_slabs(const std::vector<std::size_t>& sizes);
   /// Gives the latest slabs back to the source until `kept` are left. No block may lie in them, and no work use them.
   void drop_slabs(std::size_t kept) noexcept;
-  /// Sizes of all slabs, in the order in which they were taken.
+  /// Returns the sizes of all slabs, in the order in which they were taken.
   [[nodiscard]] std::vector<std::size_t> slabs() const;
 
   /// While fixed, the arena requests nothing from the source, for capture into a graph.

@@ -1,4 +1,4 @@
-// A piece of host memory of the page pool, by its owner's handle.
+// Holds a piece of the page pool's host memory by its owner's handle.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 
 namespace gradwire::memory {
 
-/// A piece of memory of the pool and its owner's handle, through which compaction may move it. Less than kPageBytes
-/// comes from the heap instead.
+/// A block is a piece of the pool's memory and its owner's handle, through which compaction may move it. Less than
+/// kPageBytes comes from the heap instead.
 class Block {
  public:
   Block() = default;
-  /// Uninitialised memory, aligned to 64 bytes, or to kPageBytes in the pool. 0 bytes: none. Error(out_of_memory).
+  /// Takes uninitialised memory, aligned to 64 bytes, or to kPageBytes in the pool; none for 0 bytes. May throw
+  /// Error(out_of_memory).
   Block(std::size_t bytes, MemoryUse use, PagePool& pool = page_pool());
   Block(Block&& other) noexcept;
   Block& operator=(Block&& other) noexcept;

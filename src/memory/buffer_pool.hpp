@@ -1,5 +1,5 @@
-// Frame buffers from the page pool, counted by their owner. One thread at a time; buffers must not outlive their
-// counter.
+// Takes frame buffers from the page pool, counted by their owner. One thread at a time may use it; buffers must not
+// outlive their counter.
 #pragma once
 
 #include <algorithm>
@@ -43,10 +43,10 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  /// Uninitialised memory, aligned to kPageBytes. Error(out_of_memory) names the size.
+  /// Returns uninitialised memory, aligned to kPageBytes. Error(out_of_memory) names the size.
   [[nodiscard]] Buffer acquire(std::size_t bytes);
 
-  /// Bytes that are acquired now, leaked ones included, and the most that ever were.
+  /// Return the bytes that are acquired now, leaked ones included, and the most that ever were.
   [[nodiscard]] std::uint64_t bytes_in_use() const noexcept { return in_use_; }
   [[nodiscard]] std::uint64_t peak_bytes() const noexcept { return peak_; }
 

@@ -1,6 +1,6 @@
-// Windows that NCCL maps for all ranks of a communicator (its symmetric windows, NCCL 2.27), where CUDA IPC cannot:
-// between containers, for example. The host can ask for their addresses from NCCL 2.29.2 on, so NCCL's functions are
-// looked up when the process runs; gradwire is built with older headers as well.
+// Opens windows that NCCL maps for all ranks of a communicator (its symmetric windows, NCCL 2.27), where CUDA IPC
+// cannot: between containers, for example. The host can ask for their addresses from NCCL 2.29.2 on, so NCCL's
+// functions are looked up when the process runs; gradwire is built with older headers as well.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ struct NcclWindowFunctions {
   int (*get_peer_device_pointer)(void* window, std::size_t offset, int peer, void** address) = nullptr;
   const char* (*get_error_string)(int result) = nullptr;
 
-  /// Looks the functions up in the libraries of this process. Returns the name of one that is missing; empty: none is.
+  /// Looks the functions up in the libraries of this process. Returns the name of one that is missing; empty if none
+  /// is.
   [[nodiscard]] std::string find();
 };
 

@@ -23,14 +23,14 @@ std::optional<std::uint64_t> number_in(std::string_view text) {
   return error == std::errc() && end != text.data() ? std::optional(value) : std::nullopt;
 }
 
-// The number that a file holds; nothing where it has none, such as "max".
+// Returns the number that a file holds; nothing where it has none, such as "max".
 std::optional<std::uint64_t> read_number(const fs::path& file) {
   std::ifstream in(file);
   std::string text;
   return in >> text ? number_in(text) : std::nullopt;
 }
 
-// The number behind `key` in a file of lines "key value" or "key: value".
+// Returns the number behind `key` in a file of lines "key value" or "key: value".
 std::optional<std::uint64_t> read_field(const fs::path& file, std::string_view key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

@@ -33,7 +33,7 @@ struct Offered {
 }  // namespace
 
 /// The regions that are to be emptied. Their free pages are not in the runs of the pool, so that no block moves there.
-/// What is left of them at the end goes back.
+/// The destructor puts pages that are still free back into the runs.
 class PagePool::Evacuation {
  public:
   explicit Evacuation(PagePool& pool) : pool_(pool) {}
@@ -58,11 +58,10 @@ class PagePool::Evacuation {
     }
     free_.erase(region);
   }
-  /// Unmaps a closed region that is empty. Returns the bytes.
-  std::uint64_t unmap(PageAddress region) NO_THREAD_SAFETY_ANALYSIS {
+  /// Unmaps a closed region that is empty.
+  void unmap(PageAddress region) NO_THREAD_SAFETY_ANALYSIS {
     free_.erase(region);
     pool_.unmap({region, kRegionPages});
-    return kRegionBytes;
   }
   void add(PageRun freed) NO_THREAD_SAFETY_ANALYSIS {
     for_each_region(freed, [this](PageAddress region, PageRun part) NO_THREAD_SAFETY_ANALYSIS {

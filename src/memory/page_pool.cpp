@@ -249,15 +249,19 @@ std::string PagePool::refusal(std::uint64_t bytes, std::string_view what) {
          "): raise it, or use larger codes, fewer residuals, or fewer ranks on this host";
 }
 
-bool PagePool::has_room(std::uint64_t bytes) {
-  const MutexLock lock(mutex_);
+bool PagePool::fits(std::uint64_t bytes) {
   const std::uint64_t free = statistics_.free();
   return bytes <= free || may_grow(bytes - free);
 }
 
+bool PagePool::has_room(std::uint64_t bytes) {
+  const MutexLock lock(mutex_);
+  return fits(bytes);
+}
+
 void PagePool::require(std::uint64_t bytes, std::string_view what) {
-  if (!has_room(bytes)) {
-    const MutexLock lock(mutex_);
+  const MutexLock lock(mutex_);
+  if (!fits(bytes)) {
     note_failure(bytes);
     throw Error(ErrorCode::out_of_memory, refusal(bytes, what));
   }

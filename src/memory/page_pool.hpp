@@ -1,6 +1,6 @@
 // The page pool: host memory for payloads of 4 KiB or more, taken from the system in regions of 2 MiB, which fit huge
 // pages. Blocks have size classes with lists of free blocks; these are joined to runs of pages only when a request
-// finds nothing else (lazy merging). The pool has no thread: whoever ends a step calls tend().
+// finds nothing else (lazy merging). The pool has no thread: the session that ends a step calls tend().
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace gradwire::memory {
 
-/// What a block is for.
+/// Says what a block is for.
 enum class MemoryUse : std::uint8_t {
   frames,     // encoded chunks on their way
   residuals,  // what error feedback keeps, and second buffers of it
@@ -86,9 +86,9 @@ struct PagePoolStatistics {
   HugePages pages = HugePages::off;  // of the newest region
 
   [[nodiscard]] std::uint64_t free() const noexcept { return reserved - in_use; }
-  /// The share of the free bytes that does not lie in the longest run; 0 where nothing is free.
+  /// Returns the share of the free bytes that does not lie in the longest run; 0 where nothing is free.
   [[nodiscard]] double fragmentation() const noexcept;
-  /// One line for people.
+  /// Returns one line for people.
   [[nodiscard]] std::string to_text() const;
 };
 
@@ -107,19 +107,20 @@ class PagePool {
   /// Gives back what is free; a region with a block in it stays mapped for ever.
   ~PagePool();
 
-  /// Uninitialised memory, aligned to kPageBytes; `bytes` is at least 1. Error(out_of_memory) names sizes, the limit
-  /// and who set it. Tell free() the same size and use. Objects of class Block do so.
+  /// Returns uninitialised memory, aligned to kPageBytes; `bytes` is at least 1. Error(out_of_memory) names sizes, the
+  /// limit and who set it. Tell free() the same size and use. Objects of class Block do so.
   [[nodiscard]] std::byte* allocate(std::size_t bytes, MemoryUse use);
   void free(std::byte* memory, std::size_t bytes, MemoryUse use) noexcept;
 
-  /// Whether the pool may come to hold `bytes` more within its limit, if they were in one piece or fit free runs.
+  /// Returns whether the pool may come to hold `bytes` more within its limit, if they were in one piece or fit free
+  /// runs.
   [[nodiscard]] bool has_room(std::uint64_t bytes);
-  /// Error(out_of_memory) of allocate() if not. `what` begins its message: "step 3 needs".
+  /// Throws Error(out_of_memory) of allocate() if the pool has no such room. `what` begins its message: "step 3 needs".
   void require(std::uint64_t bytes, std::string_view what);
 
-  /// To be called between steps: gives back what was idle for long enough, and looks whether compaction is due.
+  /// Gives back what was idle for long enough, and looks whether compaction is due. A session calls it between steps.
   void tend(Clock::time_point now = Clock::now());
-  /// Whether compaction is due: some owner should offer its blocks to compact().
+  /// Returns whether compaction is due: some owner should offer its blocks to compact().
   [[nodiscard]] bool compaction_due() const noexcept { return compaction_due_.load(std::memory_order_relaxed); }
   /// Moves blocks out of sparsely used regions and gives these back. Until it returns nobody may use the blocks, whose
   /// data() changes. Null and empty blocks, and those of another pool, are left out. Returns the bytes given back.
@@ -159,6 +160,7 @@ class PagePool {
   [[nodiscard]] PageAddress find_run(std::size_t pages) REQUIRES(mutex_);
   [[nodiscard]] bool grow(std::size_t pages) REQUIRES(mutex_);
   [[nodiscard]] bool may_grow(std::uint64_t bytes) REQUIRES(mutex_);
+  [[nodiscard]] bool fits(std::uint64_t bytes) REQUIRES(mutex_);
   void join(std::byte* memory, std::size_t pages) REQUIRES(mutex_);
   void join_all() REQUIRES(mutex_);
   std::uint64_t give_back(std::uint64_t most) REQUIRES(mutex_);

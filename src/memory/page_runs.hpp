@@ -1,4 +1,4 @@
-// Free runs of pages, by address and by length. Neighbours are joined. It neither maps memory nor touches it.
+// Keeps free runs of pages, by address and by length. Neighbours are joined. It neither maps memory nor touches it.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class PageRuns {
   /// Takes all free pages in [begin, end).
   std::vector<PageRun> take_all_between(PageAddress begin, PageAddress end);
 
-  /// Runs by address.
+  /// Returns the runs by address.
   [[nodiscard]] const std::map<PageAddress, std::size_t>& by_address() const noexcept { return by_address_; }
   [[nodiscard]] std::size_t pages() const noexcept { return pages_; }
   [[nodiscard]] std::size_t longest() const noexcept { return by_length_.empty() ? 0 : by_length_.rbegin()->first; }

@@ -1,4 +1,4 @@
-// Where the page pool gets its regions from: anonymous memory of the system, in huge pages if there are any.
+// The page pool gets its regions from here: anonymous memory of the system, in huge pages if there are any.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ enum class HugePages : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(HugePages pages) noexcept;
 
-/// The source of regions. Any thread may call it; one thread at a time.
+/// This is the source of regions. Any thread may call it, but one at a time.
 class PageSource {
  public:
   PageSource() = default;
@@ -28,13 +28,13 @@ class PageSource {
   PageSource& operator=(const PageSource&) = delete;
   virtual ~PageSource() = default;
 
-  /// Maps zeroed memory, aligned to kRegionBytes; `bytes` is a multiple of that. Null if there is none.
+  /// Maps zeroed memory, aligned to kRegionBytes; `bytes` is a multiple of that. Returns null if there is none.
   [[nodiscard]] virtual std::byte* map(std::size_t bytes, HugePages huge) noexcept = 0;
   /// Gives memory back. It may be a part of what one map() returned, or touch several; both ends are aligned.
   virtual void unmap(std::byte* memory, std::size_t bytes) noexcept = 0;
-  /// The reason why map() last returned null, for messages.
+  /// Returns the reason why map() last returned null, for messages.
   [[nodiscard]] virtual std::string why() const = 0;
-  /// What kind of pages the last map() gave, for reports.
+  /// Returns what kind of pages the last map() gave, for reports.
   [[nodiscard]] virtual HugePages given() const noexcept = 0;
 };
 

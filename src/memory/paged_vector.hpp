@@ -13,7 +13,8 @@
 
 namespace gradwire::memory {
 
-/// Grows only by resize(), which keeps its memory if that is large enough. Error(out_of_memory) wherever it needs more.
+/// Grows only by resize(), which keeps its memory if that is large enough. It may throw Error(out_of_memory) wherever
+/// it needs more.
 template <typename T, MemoryUse kUse>
 class PagedVector {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -22,7 +23,7 @@ class PagedVector {
   using value_type = T;
 
   PagedVector() = default;
-  /// `count` zeros.
+  /// Holds `count` zeros at first.
   explicit PagedVector(std::size_t count) { resize(count); }
   explicit PagedVector(std::span<const T> values) { assign(values); }
   PagedVector(std::initializer_list<T> values) { assign({values.begin(), values.size()}); }
@@ -70,7 +71,7 @@ class PagedVector {
     }
   }
 
-  /// The handle of its memory, for PagePool::compact().
+  /// Returns the handle of its memory, for PagePool::compact().
   [[nodiscard]] Block& block() noexcept { return block_; }
 
   [[nodiscard]] friend bool operator==(const PagedVector& a, const PagedVector& b) {

@@ -23,7 +23,7 @@ Processors common(const Processors& a, const Processors& b) {
   return both;
 }
 
-// The node with most of the processors.
+// Returns the node with most of the processors.
 const Topology::Node* nearest(const Topology& topology, const Processors& bound, std::string_view card) {
   const Topology::Node* best = nullptr;
   std::size_t most = 0;

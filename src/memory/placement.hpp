@@ -23,11 +23,11 @@ struct Placement {
 /// nothing is bound. The function is pure.
 [[nodiscard]] Placement place(const Topology& topology, const Processors& bound, std::string_view card = {});
 
-/// The placement of this process, decided once. hwloc is loaded only where there are several nodes. Where something is
-/// not known nothing is bound, and `why` says so. Any thread.
+/// Returns the placement of this process, which is decided once. hwloc is loaded only where there are several nodes.
+/// Where something is not known nothing is bound, and `why` says so. Any thread may call it.
 [[nodiscard]] const Placement& own_placement();
 
-/// The processors that this process is bound to (the mask of its first thread).
+/// Returns the processors that this process is bound to (the mask of its first thread).
 [[nodiscard]] Processors own_processors();
 
 /// Binds the calling thread to the placement's processors. Does nothing where there are none.

@@ -105,13 +105,7 @@ class Reader {
     });
     std::sort(topology.nodes.begin(), topology.nodes.end(),
               [](const Topology::Node& a, const Topology::Node& b) { return a.number < b.number; });
-    for_each(HWLOC_OBJ_CORE, [&](hwloc_obj_t core) {
-      hwloc_obj_t package = core;
-      while (package != nullptr && package->type != HWLOC_OBJ_PACKAGE) {
-        package = package->parent;
-      }
-      topology.cores.push_back({package == nullptr ? 0 : package->os_index, processors(core->cpuset)});
-    });
+    for_each(HWLOC_OBJ_CORE, [&](hwloc_obj_t core) { topology.cores.push_back({processors(core->cpuset)}); });
     for_each(HWLOC_OBJ_OS_DEVICE, [&](hwloc_obj_t device) {
       const hwloc_obj_osdev_type_t type = device->attr->osdev.type;
       if (type != HWLOC_OBJ_OSDEV_NETWORK && type != HWLOC_OBJ_OSDEV_OPENFABRICS) {

@@ -8,7 +8,7 @@
 
 namespace gradwire::memory {
 
-/// Processors (PUs of hwloc, hardware threads) by the system's numbers, ascending.
+/// Holds processors (PUs of hwloc, hardware threads) by the system's numbers, ascending.
 using Processors = std::vector<unsigned>;
 
 struct Topology {
@@ -18,7 +18,6 @@ struct Topology {
     Processors processors;    // nearest to this memory
   };
   struct Core {
-    unsigned package = 0;  // the system's number of its socket
     Processors processors;
   };
   struct Card {
@@ -30,18 +29,18 @@ struct Topology {
   std::vector<Card> cards;
 };
 
-/// Number of memory nodes by the kernel's own files, without hwloc; 1 where they cannot be read.
+/// Returns the number of memory nodes by the kernel's own files, without hwloc; 1 where they cannot be read.
 [[nodiscard]] int count_memory_nodes();
 
-/// This machine. Error(unsupported) where hwloc is not there, or gradwire was built without it.
+/// Returns this machine. Throws Error(unsupported) where hwloc is not there, or gradwire was built without it.
 [[nodiscard]] Topology read_topology();
-/// A machine that hwloc makes up ("package:2 numanode:1 core:4 pu:1"), or reads from XML as `lstopo --of xml` writes.
-/// Error(invalid_argument) where hwloc refuses the text.
+/// Returns a machine that hwloc makes up ("package:2 numanode:1 core:4 pu:1"), or reads from XML as `lstopo --of xml`
+/// writes. Throws Error(invalid_argument) where hwloc refuses the text.
 [[nodiscard]] Topology synthetic_topology(const std::string& description);
 [[nodiscard]] Topology topology_from_xml(const std::string& xml);
 
-/// A drawing for people: a line for each node, with its cores and cards. `processors`: those that a process may use,
-/// marked; empty: none is marked.
+/// Returns a drawing for people: a line for each node, with its cores and cards. `processors`: those that a process may
+/// use, marked; empty: none is marked.
 [[nodiscard]] std::string draw(const Topology& topology, const Processors& processors = {});
 
 }  // namespace gradwire::memory

@@ -32,7 +32,7 @@ exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy
                            {rank, plan.options.world_size, plan.tiers});
 }
 
-std::vector<policy::Level> levels_of(const Bucket& bucket) {
+std::vector<policy::Level> ways_of(const Bucket& bucket) {
   if (!bucket.levels.empty()) {
     return bucket.levels;
   }
@@ -59,7 +59,7 @@ Residuals residuals_of(const exchange::ResidualUse& use) {
   return residuals;
 }
 
-// The frames of a bucket: of its largest lane, and of all lanes.
+// Counts the bytes of a bucket's frames: in its largest lane, and in all lanes.
 struct Frames {
   std::uint64_t lane = 0;
   std::uint64_t all = 0;
@@ -82,7 +82,8 @@ Frames frames_of(const exchange::Resolved& resolved) {
   return {load.memory, load.memory * resolved.schedule.lanes};
 }
 
-// What a bucket of a sync mode keeps: results that are late, or the parameters as they were last synchronised.
+// Returns the bytes that a bucket of a sync mode keeps: results that are late, or the parameters as they were last
+// synchronised.
 std::uint64_t copies_of(const Bucket& bucket, bool undoable) {
   const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
   const std::uint64_t inputs = undoable ? 2 : 1;  // what a late sum was made of, until it counts
@@ -99,46 +100,31 @@ std::uint64_t copies_of(const Bucket& bucket, bool undoable) {
   return 0;
 }
 
-// One choice that takes less memory.
+// Describes one choice that takes less memory.
 struct Saving {
   std::string choice;
   std::uint64_t bytes = 0;
 };
 
-// What it saves to use int8 without error feedback in each group whose codec needs residuals.
-std::vector<Saving> feedback_savings(const Plan& plan) {
-  std::vector<Saving> savings;
-  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
-    Plan one = plan;
-    std::erase_if(one.buckets, [&](const Bucket& bucket) { return bucket.group != group; });
-    const MemoryUse use = memory_of(one);
-    if (const std::uint64_t bytes = use.local + use.summed + use.second; bytes > 0) {
-      savings.push_back({plan.groups[group].name + ": int8 without error feedback", bytes});
-    }
+// Holds the use of a plan, and what its parts come from.
+struct Account {
+  MemoryUse use;
+  std::vector<std::uint64_t> residuals;  // by group, second buffers with them
+  std::uint64_t least_frames = 0;
+  std::uint64_t all_frames = 0;
+
+  [[nodiscard]] std::uint64_t frames(std::uint64_t in_flight) const {
+    return std::min(all_frames, std::max(least_frames, in_flight));
   }
-  return savings;
-}
+};
 
-std::vector<Saving> savings_of(const Plan& plan, const MemoryUse& use) {
-  std::vector<Saving> savings = feedback_savings(plan);
-  Plan smaller = plan;
-  smaller.in_flight_bytes = plan.in_flight_bytes / 2;
-  if (const std::uint64_t frames = memory_of(smaller).frames; frames < use.frames) {
-    savings.push_back({"[bucket] in_flight = \"" + format_bytes(smaller.in_flight_bytes) + "\"", use.frames - frames});
-  }
-  std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
-  return savings;
-}
-
-}  // namespace
-
-MemoryUse memory_of(const Plan& plan, int rank) {
+Account account_of(const Plan& plan, int rank) {
   // A model has few kinds of buckets, and a lane of many ranks many instructions.
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
   std::map<Kind, std::pair<Residuals, Frames>> kinds;
-  MemoryUse use;
-  std::uint64_t least = 0;
-  std::uint64_t all = 0;
+  Account account{.use = {}, .residuals = std::vector<std::uint64_t>(plan.groups.size())};
+  MemoryUse& use = account.use;
+  const std::uint64_t buffers = plan.options.undoable ? 2 : 1;
   for (const Bucket& bucket : plan.buckets) {
     use.gradients += bucket.count * element_bytes(bucket.dtype);
     use.copies += copies_of(bucket, plan.options.undoable);
@@ -148,7 +134,7 @@ MemoryUse memory_of(const Plan& plan, int rank) {
     const auto [kind, fresh] =
         kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
     auto& [residuals, frames] = kind->second;
-    for (const policy::Level& level : fresh ? levels_of(bucket) : std::vector<policy::Level>()) {
+    for (const policy::Level& level : fresh ? ways_of(bucket) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       const Residuals kept = residuals_of(call.call.residuals);
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
@@ -157,16 +143,39 @@ MemoryUse memory_of(const Plan& plan, int rank) {
     }
     use.local += residuals.local;
     use.summed += residuals.summed;
-    least = std::max(least, exchange::kLeastLanes * frames.lane);
-    all += frames.all;
+    account.residuals[bucket.group] += buffers * (residuals.local + residuals.summed);
+    account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
+    account.all_frames += frames.all;
   }
-  use.second = plan.options.undoable ? use.local + use.summed : 0;
-  use.frames = std::min(all, std::max(least, plan.in_flight_bytes));
-  return use;
+  use.second = (buffers - 1) * (use.local + use.summed);
+  use.frames = account.frames(plan.in_flight_bytes);
+  return account;
 }
 
+// Returns what each choice saves, the largest saving first: int8 without error feedback in a group whose codec needs
+// residuals, and half of the bytes in flight.
+std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
+  std::vector<Saving> savings;
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    if (account.residuals[group] > 0) {
+      savings.push_back({plan.groups[group].name + ": int8 without error feedback", account.residuals[group]});
+    }
+  }
+  const std::uint64_t in_flight = plan.in_flight_bytes / 2;
+  if (const std::uint64_t frames = account.frames(in_flight); frames < account.use.frames) {
+    savings.push_back({"[bucket] in_flight = \"" + format_bytes(in_flight) + "\"", account.use.frames - frames});
+  }
+  std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
+  return savings;
+}
+
+}  // namespace
+
+MemoryUse memory_of(const Plan& plan, int rank) { return account_of(plan, rank).use; }
+
 std::string explain_memory(const Plan& plan) {
-  const MemoryUse use = memory_of(plan);
+  const Account account = account_of(plan, 0);
+  const MemoryUse& use = account.use;
   std::vector<std::vector<std::string>> rows{{"memory of a rank", "bytes"}};
   const auto add = [&](const char* purpose, std::uint64_t bytes) {
     if (bytes > 0) {
@@ -181,7 +190,7 @@ std::string explain_memory(const Plan& plan) {
   add("frames, at most", use.frames);
   rows.push_back({"the session, in all", format_bytes(use.session())});
   std::string text = '\n' + text::table(rows, "lr");
-  for (const Saving& saving : savings_of(plan, use)) {
+  for (const Saving& saving : savings_of(plan, account)) {
     text += "  " + saving.choice + " saves " + format_bytes(saving.bytes) + '\n';
   }
   return text;

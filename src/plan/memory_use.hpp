@@ -18,11 +18,11 @@ struct MemoryUse {
   std::uint64_t frames = 0;     // most that the frames under way take at once
 
   /// All that the session takes: everything but the gradients.
-  [[nodiscard]] std::uint64_t session() const noexcept { return local + summed + second + copies + frames; }
+  [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + frames; }
+  [[nodiscard]] std::uint64_t residuals() const noexcept { return local + summed + second; }
 };
 
-/// Returns the most that any stage of the plan, or any level of codec = "auto", needs. `rank`: rank 0 owns a largest
-/// shard.
+/// Returns the most that any stage of the plan, or any level of codec = "auto", needs. Rank 0 owns a largest shard.
 [[nodiscard]] MemoryUse memory_of(const Plan& plan, int rank = 0);
 
 /// A table for people: bytes by purpose, and what the next smaller choices would save.

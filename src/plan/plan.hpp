@@ -92,38 +92,38 @@ struct Plan {
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
 
-  /// Whether a library sums the bucket inside nodes.
+  /// Returns whether a library sums the bucket inside nodes.
   [[nodiscard]] bool by_library(const Bucket& bucket) const noexcept {
     return options.node_sums && bucket.algorithm == Algorithm::hierarchical;
   }
-  /// Whether the codec of any bucket is chosen at run time.
+  /// Returns whether the codec of any bucket is chosen at run time.
   [[nodiscard]] bool is_auto() const noexcept;
-  /// Whether any group has another sync mode than `step`.
+  /// Returns whether any group has another sync mode than `step`.
   [[nodiscard]] bool has_modes() const noexcept;
-  /// The algorithms of a group's buckets: "hierarchical", "hierarchical 3, one_shot 1".
+  /// Returns the algorithms of a group's buckets: "hierarchical", "hierarchical 3, one_shot 1".
   [[nodiscard]] std::string algorithms(std::size_t group) const;
-  /// "hierarchical: 2 nodes of 2 ranks, one_shot: latency rules"; empty where the policy names the algorithm.
+  /// Returns "hierarchical: 2 nodes of 2 ranks, one_shot: latency rules"; empty where the policy names the algorithm.
   [[nodiscard]] std::string why_algorithms(std::size_t group) const;
-  /// Canonical text of everything that ranks must agree on, one item a line; equal plans give equal texts.
+  /// Returns the canonical text of everything that ranks must agree on, one item a line; equal plans give equal texts.
   [[nodiscard]] std::string describe() const;
-  /// 16 hex digits over describe().
+  /// Returns 16 hex digits over describe().
   [[nodiscard]] std::string fingerprint() const;
-  /// Tables for people: tensors and why, buckets and their sizes, warnings, notes.
+  /// Returns tables for people: tensors and why, buckets and their sizes, warnings, notes.
   [[nodiscard]] std::string explain() const;
 };
 
-/// Error(invalid_argument) for a bad rule, and under a strict policy for a rule that matched no tensor or that sessions
-/// ignore; Error(unsupported) where a codec does not support a tensor's dtype.
+/// Throws Error(invalid_argument) for a bad rule, and under a strict policy for a rule that matched no tensor or that
+/// sessions ignore; Error(unsupported) where a codec does not support a tensor's dtype.
 [[nodiscard]] Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options);
 
-/// Fingerprint of any text, 16 hex digits.
+/// Returns the fingerprint of any text, 16 hex digits.
 [[nodiscard]] std::string fingerprint_of(const std::string& text);
 
-/// For two texts of describe(): a message that names the first thing in which the ranks differ, without the settings
-/// that they share, and the fix. Empty when the texts are equal.
+/// Returns for two texts of describe() a message that names the first thing in which the ranks differ, without the
+/// settings that they share, and the fix; empty when the texts are equal.
 [[nodiscard]] std::string first_difference(const std::string& mine, int my_rank, const std::string& theirs,
                                            int their_rank);
-/// The same of processes with these names.
+/// Does the same for processes with these names.
 [[nodiscard]] std::string first_difference(const std::string& mine, const std::string& my_name,
                                            const std::string& theirs, const std::string& their_name);
 

@@ -102,30 +102,17 @@ Policy::Memory PolicyValues::read_memory(const toml::table& table) const {
         }},
        {"bind",
         [&](const toml::node& node) {
-          const std::string text = read_string(node, "bind", R"("auto" or "off")");
-          if (text != "auto" && text != "off") {
-            fail(node, "unknown bind \"" + text + R"("; write "auto" or "off")");
-          }
-          memory.bind = text == "auto";
+          memory.bind = read_choice(node, "bind", {"auto", "off"}) == 0;
         }},
        {"limit", [&](const toml::node& node) { memory.limit = read_bytes(node, "limit", kLeastLimit, kMostMemory); }},
        {"huge_pages",
         [&](const toml::node& node) {
-          const std::string text = read_string(node, "huge_pages", R"("madvise", "hugetlbfs" or "off")");
-          if (text != "madvise" && text != "hugetlbfs" && text != "off") {
-            fail(node, "unknown huge_pages \"" + text + R"("; write "madvise", "hugetlbfs" or "off")");
-          }
-          memory.huge_pages = text == "madvise"     ? HugePages::madvise
-                              : text == "hugetlbfs" ? HugePages::hugetlbfs
-                                                    : HugePages::off;
+          constexpr HugePages kPages[] = {HugePages::madvise, HugePages::hugetlbfs, HugePages::off};
+          memory.huge_pages = kPages[read_choice(node, "huge_pages", {"madvise", "hugetlbfs", "off"})];
         }},
        {"merge",
         [&](const toml::node& node) {
-          const std::string text = read_string(node, "merge", R"("lazy" or "at_once")");
-          if (text != "lazy" && text != "at_once") {
-            fail(node, "unknown merge \"" + text + R"("; write "lazy" or "at_once")");
-          }
-          memory.merges_lazily = text == "lazy";
+          memory.merges_lazily = read_choice(node, "merge", {"lazy", "at_once"}) == 0;
         }},
        {"trim_above",
         [&](const toml::node& node) { memory.trim_above = read_bytes(node, "trim_above", 0, kMostMemory); }},
@@ -163,11 +150,8 @@ Policy::Batch PolicyValues::read_batch(const toml::table& table) const {
                  most = place_of(node.source());
                }},
               {"scaling", [&](const toml::node& node) {
-                 const std::string text = read_string(node, "scaling", R"("linear" or "sqrt")");
-                 if (text != "linear" && text != "sqrt") {
-                   fail(node, "unknown scaling \"" + text + R"("; write "linear" or "sqrt")");
-                 }
-                 batch.scaling = text == "linear" ? BatchScaling::linear : BatchScaling::square_root;
+                 const bool linear = read_choice(node, "scaling", {"linear", "sqrt"}) == 0;
+                 batch.scaling = linear ? BatchScaling::linear : BatchScaling::square_root;
                }}});
   if (batch.min_accumulation > batch.max_accumulation) {
     fail(most, contradiction(batch));
@@ -187,11 +171,7 @@ Policy::Device PolicyValues::read_device(const toml::table& table) const {
         }},
        {"join", [&](const toml::node& node) { device.join_bytes = read_bytes(node, "join", 0, kMostJoinBytes); }},
        {"priority", [&](const toml::node& node) {
-          const std::string text = read_string(node, "priority", R"("high" or "normal")");
-          if (text != "high" && text != "normal") {
-            fail(node, "unknown priority \"" + text + R"("; write "high" or "normal")");
-          }
-          device.high_priority = text == "high";
+          device.high_priority = read_choice(node, "priority", {"high", "normal"}) == 0;
         }}});
   return device;
 }

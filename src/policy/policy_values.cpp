@@ -104,6 +104,21 @@ std::string PolicyValues::read_string(const toml::node& node, std::string_view k
   return node.as_string()->get();
 }
 
+std::size_t PolicyValues::read_choice(const toml::node& node, std::string_view key,
+                                      std::initializer_list<std::string_view> words) const {
+  std::string wanted;
+  for (const std::string_view& word : words) {
+    wanted += &word == words.begin() ? "" : &word + 1 == words.end() ? " or " : ", ";
+    wanted += '"' + std::string(word) + '"';
+  }
+  const std::string text = read_string(node, key, wanted);
+  const auto found = std::find(words.begin(), words.end(), text);
+  if (found == words.end()) {
+    fail(node, "unknown " + std::string(key) + " \"" + text + "\"; write " + wanted);
+  }
+  return static_cast<std::size_t>(found - words.begin());
+}
+
 bool PolicyValues::read_bool(const toml::node& node, std::string_view key) const {
   if (!node.is_boolean()) {
     fail_type(node, key, "true or false");

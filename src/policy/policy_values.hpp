@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -47,6 +48,9 @@ class PolicyValues {
   void read_table(const toml::table& table, std::string_view where, const Handlers& handlers) const;
 
   [[nodiscard]] std::string read_string(const toml::node& node, std::string_view key, std::string_view wanted) const;
+  /// Returns the place of the value among `words`. Fails for another value, with the words to write.
+  [[nodiscard]] std::size_t read_choice(const toml::node& node, std::string_view key,
+                                        std::initializer_list<std::string_view> words) const;
   [[nodiscard]] bool read_bool(const toml::node& node, std::string_view key) const;
   /// Reads an integer from low to high, both inclusive; `range` says in words what to write.
   [[nodiscard]] std::int64_t read_integer(const toml::node& node, std::string_view key, std::string_view wanted,

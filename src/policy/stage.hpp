@@ -13,9 +13,9 @@
 
 namespace gradwire::policy {
 
-/// Whether a policy names a codec that packs frames, which works over host memory alone.
+/// Returns whether a policy names a codec that packs frames, which works over host memory alone.
 [[nodiscard]] bool packs_frames(const Policy& policy);
-/// Why such a policy is refused over device memory.
+/// Says why such a policy is refused over device memory.
 inline constexpr std::string_view kPacksOnHosts =
     "exact+zstd packs frames on the cores of hosts, and frames on devices are not packed; over device memory write "
     "codec = \"exact\" or a codec that rounds";

@@ -1,4 +1,4 @@
-// One lane under way: its frame slots, its pending operations, the next instruction.
+// Runs one lane: it holds its frame slots, its pending operations and the next instruction.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class LaneRun {
  public:
   LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, std::uint64_t index);
 
-  /// The lane's share of the window while it is open.
+  /// Returns the lane's share of the window while it is open.
   [[nodiscard]] const LaneLoad& load() const noexcept { return load_; }
   void open(Window& window);
   void close(Window& window) const;
@@ -26,10 +26,11 @@ class LaneRun {
   enum class Outcome : std::uint8_t { blocked, posted, computed, finished };
   /// Runs instructions in order until one must wait (blocked), one has computed something, or none is left.
   Outcome run();
-  /// All instructions have run and all operations are done.
+  /// Returns whether all instructions have run and all operations are done.
   [[nodiscard]] bool complete();
   [[nodiscard]] const std::shared_ptr<Execution>& execution() const noexcept { return execution_; }
-  /// Ranks whose frames of the earliest hop have not arrived; if none is awaited, ranks that do not receive this one's.
+  /// Returns the ranks whose frames of the earliest hop have not arrived; if none is awaited, the ranks that do not
+  /// receive this one's.
   [[nodiscard]] std::vector<int> missing() const;
   [[nodiscard]] bool sending() const noexcept;
   void cancel(Transport& transport) noexcept;
@@ -71,7 +72,7 @@ class LaneRun {
   void harvest();
   void count_sent(int peer, std::uint64_t bytes) const;
   void trace(const Instruction& instruction, bool completed) const;
-  // The event that observe records for this lane.
+  // Returns the event that observe records for this lane.
   [[nodiscard]] observe::Event event(observe::EventKind kind, std::uint64_t bytes) const;
   void note_stage(const Instruction& instruction, std::uint64_t begin) const;
 
@@ -82,19 +83,20 @@ class LaneRun {
   [[nodiscard]] bool verbatim() const;
   [[nodiscard]] bool divides() const;
   std::span<std::byte> open_slot(const Instruction& instruction);
-  // The frame or other message that a slot holds.
+  // Returns the frame or other message that a slot holds.
   [[nodiscard]] static std::span<const std::byte> message_in(const SlotState& slot);
-  // Memory in which a frame is unpacked; none where that needs none.
+  // Returns memory in which a frame is unpacked; none where that needs none.
   [[nodiscard]] memory::BufferPool::Buffer room_for(const codec::Codec& codec, std::uint32_t count) const;
   bool finish(codec::FrameWriter& writer, Slot slot);
   // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
   const void* own_input(std::uint64_t first, std::uint32_t count, void* to) const;
   [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;
-  // own_input() plus the residuals that are held, except those at sites of `keeps`, which an encoder of this call adds.
+  // Returns own_input() plus the residuals that are held, except those at sites of `keeps`, which an encoder of this
+  // call adds.
   const void* contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const;
-  // The scale of a tile; 1 unless the call is preconditioned.
+  // Returns the scale of a tile; 1 unless the call is preconditioned.
   [[nodiscard]] codec::TileScale scale_of(std::uint64_t first, std::uint32_t count) const;
-  // contribution() divided by the scale, as it travels.
+  // Returns contribution() divided by the scale, as it travels.
   const void* scaled_contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
                                   codec::TileScale& scale) const;
   void write_tile(codec::FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,

@@ -53,9 +53,9 @@ struct DeviceCluster {
   [[nodiscard]] int ranks() const noexcept { return nodes * cards; }
 };
 
-/// The time of NCCL's own all-reduce of `bytes`, in seconds.
+/// Returns the time of NCCL's own all-reduce of `bytes`, in seconds.
 [[nodiscard]] double nccl_seconds(const DeviceCluster& cluster, double bytes) noexcept;
-/// The time of one kernel inside a node for frames of `frame_bytes`, the whole bucket's, in seconds.
+/// Returns the time of one kernel inside a node for frames of `frame_bytes`, the whole bucket's, in seconds.
 [[nodiscard]] double fused_seconds(const DeviceCluster& cluster, double frame_bytes) noexcept;
 
 class DeviceTimeline {
@@ -81,26 +81,28 @@ class DeviceTimeline {
   /// `cluster` must outlive it.
   explicit DeviceTimeline(const DeviceCluster& cluster) : cluster_(cluster) {}
 
-  /// A kernel over `tiles` tiles that reads and writes `bytes`.
+  /// Adds a kernel over `tiles` tiles that reads and writes `bytes`.
   void kernel(double tiles, double bytes);
-  /// A kernel that takes `seconds`.
+  /// Adds a kernel that takes `seconds`.
   void kernel_of(double seconds);
-  /// Messages that travel together; bytes are those that this card sends. Their latency is that of the longest way.
+  /// Adds messages that travel together; bytes are those that this card sends. Their latency is that of the longest
+  /// way.
   void group(std::uint64_t sends, std::uint64_t receives, double inside_bytes, double between_bytes);
-  /// NCCL's reduce-scatter or all-gather inside a node, in which this card sends `bytes`. It has a queue of its own.
+  /// Adds NCCL's reduce-scatter or all-gather inside a node, in which this card sends `bytes`. It has a queue of its
+  /// own.
   void collective_inside(double bytes);
   /// Records an event and returns when the queue's present work will have run.
   double record(Queue queue);
   /// Lets the queue's later work start after that moment.
   void wait(Queue queue, double moment);
-  /// An event of a queue that is not modelled: the caller's.
+  /// Adds an event of a queue that is not modelled: the caller's.
   void event();
 
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
   [[nodiscard]] const std::vector<Span>& spans() const noexcept { return spans_; }
-  /// The time until everything has run, host included.
+  /// Returns the time until everything has run, host included.
   [[nodiscard]] double seconds() const noexcept;
-  /// The sum of the times of what ran in a queue.
+  /// Returns the sum of the times of what ran in a queue.
   [[nodiscard]] double busy_seconds(Queue queue) const noexcept { return busy_[static_cast<std::size_t>(queue)]; }
 
  private:

@@ -1,5 +1,4 @@
-// What a session does for the page pool of its process: it sets the options, and between steps lets it trim and
-// compact.
+// Serves the page pool of a session's process: it sets the options, and between steps lets it trim and compact.
 #pragma once
 
 #include <chrono>
@@ -12,7 +11,7 @@ namespace gradwire::session {
 /// nodes are not known, or worlds change (`undoable`), the others' memory is taken already and none is set aside.
 void configure_host_memory(const Policy::Memory& memory, const RunnerInfo& info, bool undoable);
 
-/// To be called between two steps. Moves residuals where compaction is due and no bucket is under way.
+/// The session calls it between two steps. It moves residuals where compaction is due and no bucket is under way.
 void tend_host_memory(Core& core, std::chrono::steady_clock::time_point now);
 
 }  // namespace gradwire::session

@@ -69,9 +69,8 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
 
 void BucketRunner::require_memory(const plan::Plan& plan) const {
   const plan::MemoryUse use = memory_of(plan, info().rank);
-  const std::uint64_t residuals = use.local + use.summed + use.second;
   const std::uint64_t held = residuals_.store().bytes() + residuals_.store().second_bytes();
-  memory::page_pool().require(use.frames + residuals - std::min(held, residuals),
+  memory::page_pool().require(use.frames + use.residuals() - std::min(held, use.residuals()),
                               "steps of this plan need, for residuals and frames,");
 }
 

@@ -26,7 +26,6 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
   [[nodiscard]] std::uint64_t residual_bytes() override { return store_.bytes(); }
   [[nodiscard]] std::vector<memory::Block*> blocks() override { return store_.blocks(); }
   /// Whether it keeps a second buffer of each residual.
-  [[nodiscard]] bool remembers() const noexcept { return remembers_; }
 
   void remember() override {
     remembers_ = true;
