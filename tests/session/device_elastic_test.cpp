@@ -63,10 +63,10 @@ const Kind kMore[] = {{.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", 
 // while messages are aborted.
 TEST(DeviceElastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
   for (const std::span<const Kind> kinds : {kUnderStep, std::span<const Kind>(kMore)}) {
-    for (const Kind& kind : kinds) {
+    for_each_at_once(kinds, [](const Kind& kind) {
       SCOPED_TRACE(kind.policy);
       expect_a_death_costs_one_step(over_device(kind.plan()), kMoments);
-    }
+    });
   }
 }
 

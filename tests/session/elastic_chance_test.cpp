@@ -2,13 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <numeric>
 #include <random>
+#include <ranges>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "elastic_job.hpp"
@@ -23,7 +22,7 @@ namespace {
 // commit() always returns true; a member does not notice that its epoch is over.
 TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
   const int seeds = environment_int("GRADWIRE_SEEDS", std::max(8, 40 / kStepShare));
-  for (int seed = 1; seed <= seeds; ++seed) {
+  for_each_at_once(std::views::iota(1, seeds + 1), [](int seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(static_cast<unsigned>(seed));
     constexpr int kMany = 5;
@@ -39,7 +38,7 @@ TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
     for (const Id id : survivors) {
       expect_equal(fates[survivors[0]], fates[id], false);
     }
-  }
+  });
 }
 
 // The faults drawn from a seed: a partition into two sides, ranks that are silent for a while, a death, a save after
@@ -90,35 +89,24 @@ struct Troubles {
 TEST(Elastic, SurvivorsOfCutsAndSilencesHoldTheSame) {
   constexpr int kMany = 5;
   const int seeds = environment_int("GRADWIRE_SEEDS", 4);
-  const int at_once = environment_int("GRADWIRE_SEEDS_AT_ONCE", 4);  // processes wait most of the time
   const int first = environment_int("GRADWIRE_FIRST_SEED", 1);
-  std::atomic<int> next = first;
-  const auto play = [&] {
-    for (int seed = next++; seed < first + seeds; seed = next++) {
-      SCOPED_TRACE("seed " + std::to_string(seed));
-      const Troubles troubles(seed, kMany);
-      const std::vector<Fate> fates = run(troubles.plan, kMany);
-      // Each side is compared by itself: a process that is cut off may have delivered the last step, while the others
-      // make it again because they did not hear about it.
-      std::map<bool, Id> first_of;
-      for (const Id id : survivors_of(fates)) {
-        const bool cut_off = troubles.side.contains(id);
-        expect_equal(fates[first_of.try_emplace(cut_off, id).first->second], fates[id], false);
-        EXPECT_TRUE(!troubles.only_cut || !cut_off || fates[id].world_size == kMany)
-            << "process " << id << " went on without the larger side";
-      }
-      for (Id id = 0; troubles.only_cut && id < kMany; ++id) {
-        EXPECT_TRUE(troubles.side.contains(id) || !fates[id].parameters.empty()) << "the larger side goes on: " << id;
-      }
+  for_each_at_once(std::views::iota(first, first + seeds), [](int seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Troubles troubles(seed, kMany);
+    const std::vector<Fate> fates = run(troubles.plan, kMany);
+    // Each side is compared by itself: a process that is cut off may have delivered the last step, while the others
+    // make it again because they did not hear about it.
+    std::map<bool, Id> first_of;
+    for (const Id id : survivors_of(fates)) {
+      const bool cut_off = troubles.side.contains(id);
+      expect_equal(fates[first_of.try_emplace(cut_off, id).first->second], fates[id], false);
+      EXPECT_TRUE(!troubles.only_cut || !cut_off || fates[id].world_size == kMany)
+          << "process " << id << " went on without the larger side";
     }
-  };
-  std::vector<std::thread> players;
-  for (int i = 0; i < at_once; ++i) {
-    players.emplace_back(play);
-  }
-  for (std::thread& player : players) {
-    player.join();
-  }
+    for (Id id = 0; troubles.only_cut && id < kMany; ++id) {
+      EXPECT_TRUE(troubles.side.contains(id) || !fates[id].parameters.empty()) << "the larger side goes on: " << id;
+    }
+  });
 }
 
 constexpr std::int64_t kRestartMoments = std::max(3, 12 / kStepShare);

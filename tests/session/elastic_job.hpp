@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -18,6 +17,7 @@
 #include <thread>
 
 #include "gradwire/session.hpp"
+#include "tests/support/at_once.hpp"
 #include "tests/support/mortal.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -28,11 +28,6 @@ using std::chrono::milliseconds;
 
 inline constexpr int kRanks = 4;
 inline constexpr std::uint64_t kSteps = 6;
-
-inline int environment_int(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
-}
 
 // The outcome of one process.
 struct Fate {

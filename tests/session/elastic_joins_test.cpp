@@ -2,9 +2,11 @@
 // ranks then hold the same.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <random>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -38,10 +40,10 @@ void expect_alike(const std::vector<Fate>& fates, const std::vector<Id>& survivo
 // Runs in which the process came before the same step are equal, including the residuals of the ranks: nothing is left
 // of the step under way, at whatever time the process came. Mutation tried: the step under way is not undone.
 TEST(Joins, AProcessBecomesARankBetweenTwoSteps) {
-  int compared = 0;
+  std::atomic<int> compared = 0;
   const std::vector<std::size_t> kinds =
       kStepShare == 1 ? std::vector<std::size_t>{1, 2, 4, 6, 8, 10, 11, 12} : std::vector<std::size_t>{4, 8, 12};
-  for (const std::size_t index : kinds) {
+  for_each_at_once(kinds, [&](std::size_t index) {
     SCOPED_TRACE(kPolicies[index].policy);
     std::map<std::pair<std::uint64_t, bool>, std::vector<Fate>> before;
     for (int tries = 0; tries < (kStepShare == 1 ? 6 : 2); ++tries) {
@@ -60,7 +62,7 @@ TEST(Joins, AProcessBecomesARankBetweenTwoSteps) {
         ++compared;
       }
     }
-  }
+  });
   EXPECT_GE(compared, kStepShare == 1 ? 5 : 0);
 }
 
@@ -86,8 +88,8 @@ TEST(Joins, ARankThatEndsIsReplacedByOneThatJoins) {
 // Ranks, spares and joiners end at random times; others are silent, or cut off from some processes.
 TEST(Joins, SurvivorsOfManyDeathsHoldTheSame) {
   const int seeds = environment_int("GRADWIRE_SEEDS", std::max(3, 20 / kStepShare));
-  int taken = 0;
-  for (int seed = 1; seed <= seeds; ++seed) {
+  std::atomic<int> taken = 0;
+  for_each_at_once(std::views::iota(1, seeds + 1), [&](int seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(static_cast<unsigned>(seed));
     const auto below = [&](unsigned limit) { return static_cast<unsigned>(random() % limit); };
@@ -116,7 +118,7 @@ TEST(Joins, SurvivorsOfManyDeathsHoldTheSame) {
     for (const Id id : survivors) {
       taken += id >= kFirstJoiner + static_cast<std::size_t>(plan.spares) ? 1 : 0;
     }
-  }
+  });
   EXPECT_GE(taken, seeds / 4);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "elastic_job.hpp"
@@ -178,17 +179,17 @@ double largest_error(const Late& late) {
 // Mutations tried, each fails here: newcomers count in means, or count as 1 in weighted ones; results are not sent to
 // them.
 TEST(LateResults, AreOfTheRanksThatHadAGradient) {
-  for (const bool leaves : {false, true}) {
-    for (const bool saves : {false, true}) {
-      SCOPED_TRACE(std::string(leaves ? "a spare comes" : "another joins") + (saves ? ", all are saved" : ""));
-      EXPECT_LT(largest_error({.codec = "exact", .weighted = true, .leaves = leaves, .saves = saves}), 1e-5);
-      if (kStepShare > 1) {  // sanitizers, which see the same paths
-        continue;
-      }
-      EXPECT_LT(largest_error({.codec = "exact", .leaves = leaves, .saves = saves}), 1e-5);
-      EXPECT_LT(largest_error({.codec = "exact", .reduction = Reduction::sum, .leaves = leaves, .saves = saves}), 1e-5);
+  const std::pair<bool, bool> cases[] = {{false, false}, {false, true}, {true, false}, {true, true}};
+  for_each_at_once(cases, [](const std::pair<bool, bool>& which) {
+    const auto [leaves, saves] = which;
+    SCOPED_TRACE(std::string(leaves ? "a spare comes" : "another joins") + (saves ? ", all are saved" : ""));
+    EXPECT_LT(largest_error({.codec = "exact", .weighted = true, .leaves = leaves, .saves = saves}), 1e-5);
+    if (kStepShare > 1) {  // sanitizers, which see the same paths
+      return;
     }
-  }
+    EXPECT_LT(largest_error({.codec = "exact", .leaves = leaves, .saves = saves}), 1e-5);
+    EXPECT_LT(largest_error({.codec = "exact", .reduction = Reduction::sum, .leaves = leaves, .saves = saves}), 1e-5);
+  });
 }
 
 // If a rank ends right after the newcomer came, its gradients are included.

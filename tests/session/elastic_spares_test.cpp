@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <initializer_list>
 #include <map>
 #include <random>
+#include <ranges>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -38,8 +40,8 @@ bool took_the_place_at_once(const Fate& fate) {
 // Compares each run with one in which the victim left between two steps, or before sync_parameters(), the spare's state
 // included. Returns the number of equal runs among those in which a spare came.
 int equal_to_runs_without_a_death(std::initializer_list<std::size_t> kinds, int moments) {
-  int equal = 0;
-  for (const std::size_t index : kinds) {
+  std::atomic<int> equal = 0;
+  for_each_at_once(kinds, [&](std::size_t index) {
     const Kind& kind = kPolicies[index];
     Plan plan = kind.plan();
     plan.spares = 1;
@@ -78,7 +80,7 @@ int equal_to_runs_without_a_death(std::initializer_list<std::size_t> kinds, int 
         }
       }
     }
-  }
+  });
   return equal;
 }
 
@@ -147,8 +149,9 @@ std::vector<Fate> run_with_a_death(const char* policy, Id victim, std::int64_t a
 // The rank that sends the state dies, or the spare that receives it: the others hold the same, and nobody trains with
 // half of the state. Mutation tried: a transfer to newcomers counts although it failed.
 TEST(Spares, OthersMayDieWhileASpareReceives) {
-  for (const auto& [index, victim] :
-       {std::pair(2, Id{0}), {2, kSpare}, {9, Id{0}}, {9, kSpare}, {12, Id{0}}, {12, kSpare}}) {
+  const std::pair<std::size_t, Id> cases[] = {{2, 0}, {2, kSpare}, {9, 0}, {9, kSpare}, {12, 0}, {12, kSpare}};
+  for_each_at_once(cases, [](const std::pair<std::size_t, Id>& which) {
+    const auto [index, victim] = which;
     const char* policy = kPolicies[index].policy;
     const std::int64_t operations = run_with_a_death(policy, victim, 0)[victim].operations;
     ASSERT_GT(operations, 10);
@@ -164,13 +167,13 @@ TEST(Spares, OthersMayDieWhileASpareReceives) {
       many += fates[survivors[0]].world_size == kRanks ? 1 : 0;
     }
     EXPECT_GE(many, 1) << "the other spare took a place as well";
-  }
+  });
 }
 
 TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
   const int seeds = environment_int("GRADWIRE_SEEDS", 20 / kStepShare + 4);
-  int taken = 0;
-  for (int seed = 1; seed <= seeds; ++seed) {
+  std::atomic<int> taken = 0;
+  for_each_at_once(std::views::iota(1, seeds + 1), [&](int seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(static_cast<unsigned>(seed));
     const std::size_t kind = random() % std::size(kPolicies);
@@ -190,7 +193,7 @@ TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
       expect_equal(fates[survivors[0]], fates[id], false);
       taken += id >= kSpare ? 1 : 0;
     }
-  }
+  });
   EXPECT_GE(taken, seeds / 10);
 }
 

@@ -20,10 +20,10 @@ constexpr std::int64_t kMoments = std::max(2, 16 / kStepShare);
 
 // Mutations tried, each fails here: parameters are written before the step counts; sync_parameters() does the same.
 TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
-  for (const Kind& kind : std::span(kPolicies).subspan(environment_int("GRADWIRE_KIND", 0))) {
+  for_each_at_once(std::span(kPolicies).subspan(environment_int("GRADWIRE_KIND", 0)), [](const Kind& kind) {
     SCOPED_TRACE(kind.policy);
     expect_a_death_costs_one_step(kind.plan(), kMoments);
-  }
+  });
 }
 
 TEST(Elastic, ASilentRankIsLeftOutAndLearnsIt) {
