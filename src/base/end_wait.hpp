@@ -11,7 +11,7 @@
 
 namespace gradwire {
 
-/// What several waits share. Any thread.
+/// What several waits share. Any thread may use it.
 class EndBudget {
  public:
   explicit EndBudget(std::chrono::nanoseconds whole) : left_(whole.count()) {}

@@ -8,7 +8,7 @@ namespace gradwire {
 enum class LogLevel { debug, info, warning, error };
 using LogSink = void (*)(LogLevel level, std::string_view message);
 
-/// Null: silent. Any thread.
+/// Null: silent. Any thread may call this.
 void set_log_sink(LogSink sink) noexcept;
 /// Whether there is a sink.
 [[nodiscard]] bool has_log_sink() noexcept;

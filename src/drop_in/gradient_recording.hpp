@@ -24,10 +24,11 @@ class GradientRecording {
 
   /// The job is about to sum `input`, which is in host memory; `name` is that of the buffer, if it has one. Records it
   /// if its step is known and to be recorded. Steps are known once they have been seen twice, and 16 calls at least;
-  /// after kMostCalls calls without steps, the next calls are recorded as if they were one step. Any thread. Returns
-  /// whether more is to be recorded; after an error nothing is.
+  /// after kMostCalls calls without steps, the next calls are recorded as if they were one step. Any thread may call
+  /// this. Returns whether more is to be recorded; after an error nothing is.
   bool call(Function function, ConstView input, std::string_view name) noexcept;
-  /// The job makes a reduction that is not recorded, such as that of the loss: a hint at where steps end. Any thread.
+  /// The job makes a reduction that is not recorded, such as that of the loss: a hint at where steps end. Any thread
+  /// may call this.
   void other_call() noexcept;
   /// The job ends: writes the index, and returns a line about what was recorded. Empty: the line was returned before.
   [[nodiscard]] std::string end() noexcept;

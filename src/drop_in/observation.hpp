@@ -18,7 +18,7 @@
 
 namespace gradwire::drop_in {
 
-/// Any thread.
+/// Any thread may use it.
 class Observation {
  public:
   using Clock = std::chrono::steady_clock;

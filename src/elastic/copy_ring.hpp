@@ -24,7 +24,7 @@ class CopyRing {
         every_(settings.replicate),
         form_{settings.replicate_exact, settings.replicate_packed} {}
 
-  /// The copies that this rank keeps for others. Any thread.
+  /// The copies that this rank keeps for others. Any thread may call this.
   [[nodiscard]] KeptCopies& kept() noexcept { return kept_; }
   [[nodiscard]] bool in_use() const noexcept { return every_ > 0; }
   /// Bounds the copies of other ranks: error feedback covers at most so many elements.

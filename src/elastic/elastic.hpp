@@ -60,7 +60,7 @@ class Elastic {
   [[nodiscard]] const std::vector<Processes::Id>& members() const noexcept { return world_.members; }
   /// `interrupt` is called once the world of the last connect() is over, or about to be.
   void watch(std::function<void()> interrupt) { agreement_.watch(world_.epoch, std::move(interrupt)); }
-  /// The others hear that this process has ended. Any thread.
+  /// The others hear that this process has ended. Any thread may call this.
   void end() noexcept { agreement_.fail(); }
   /// See WorldAgreement::commit().
   [[nodiscard]] bool commit();
@@ -68,7 +68,7 @@ class Elastic {
   void confirm() { agreement_.confirm(timeout_); }
   /// See Processes::deny_success().
   void deny_success(const Error& error) { processes_->deny_success(error); }
-  /// The time that commit() took in this world. Any thread.
+  /// The time that commit() took in this world. Any thread may call this.
   [[nodiscard]] double commit_seconds() const noexcept { return commit_seconds_; }
 
   /// The copies of residuals.

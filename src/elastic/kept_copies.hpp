@@ -22,7 +22,7 @@ struct Copy {
 /// Appends the piece of `copy` that begins at byte `at`. Returns the number of the copy's bytes in that piece.
 std::size_t put_piece(wire::Bytes& message, const Copy& copy, std::size_t at);
 
-/// Holds for each sender the latest complete copy, and the one that is on its way. Any thread.
+/// Holds for each sender the latest complete copy, and the one that is on its way. Any thread may use it.
 class KeptCopies {
  public:
   using Id = Processes::Id;

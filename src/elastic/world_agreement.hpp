@@ -44,7 +44,7 @@ class WorldAgreement {
     return departures_.any_said_farewell(who);
   }
 
-  /// Tells the other processes at once that this one has ended. Any thread.
+  /// Tells the other processes at once that this one has ended. Any thread may call this.
   void fail() noexcept {
     failed_ = true;
     job_->end();

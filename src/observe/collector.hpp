@@ -56,7 +56,7 @@ struct CollectorOptions {
 };
 
 /// Adds a sink. The first one begins the recording and starts the thread, with `options`. A forked child records
-/// nothing and has no sinks until one is added there. Any thread.
+/// nothing and has no sinks until one is added there. Any thread may call this.
 void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options = {});
 /// Makes a last round for the sink and removes it; without the last sink recording ends.
 void remove_sink(const std::shared_ptr<Sink>& sink);

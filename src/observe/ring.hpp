@@ -56,7 +56,7 @@ class Ring {
     read_.store(read_.load(std::memory_order_relaxed) + events, std::memory_order_release);
   }
 
-  /// Number of dropped events. Any thread.
+  /// Number of dropped events. Any thread may call this.
   [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 

@@ -26,7 +26,8 @@ struct Source {
 }
 
 /// Adds a source and returns its number; when numbers run out, the last one stands for all later sources. A process
-/// with a number in its job (base/process_number.hpp) uses that as its rank, since its rank may change. Any thread.
+/// with a number in its job (base/process_number.hpp) uses that as its rank, since its rank may change. Any thread may
+/// call this.
 [[nodiscard]] SourceId add_source(const Source& source);
 [[nodiscard]] std::optional<Source> source_of(SourceId id);
 /// The first source of this process; 0: it has none. In a forked child numbers go on from its parent's.

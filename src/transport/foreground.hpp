@@ -28,7 +28,7 @@ class Foreground {
   std::atomic<bool> sending_ = false;
 };
 
-/// Whether any sender has a message on its way, and any has moved within kHoldsBack. Any thread.
+/// Whether any sender has a message on its way, and any has moved within kHoldsBack. Any thread may call this.
 [[nodiscard]] bool foreground_sends(Foreground::Clock::time_point now = Foreground::Clock::now()) noexcept;
 
 }  // namespace gradwire::transport

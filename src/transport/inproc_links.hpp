@@ -10,8 +10,8 @@ namespace gradwire::transport {
 enum class Witness : bool { reached, out_of_reach };
 
 /// Breaks a link: both processes hear that the other is lost, and their messages wait; processes that trust resets hear
-/// that it has ended. Any thread. Error(invalid_argument) where `one` is not of make_inproc_processes(), or `other` is
-/// not known to it.
+/// that it has ended. Any thread may call this. Error(invalid_argument) where `one` is not of make_inproc_processes(),
+/// or `other` is not known to it.
 void break_link(const Processes& one, Processes::Id other, Witness witness = Witness::reached);
 /// Heals a link: both processes hear that the other is back, then the messages that waited. A process that ended out of
 /// reach is never heard again.

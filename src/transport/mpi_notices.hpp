@@ -34,7 +34,7 @@ class MpiNotices {
   virtual void ask() = 0;
   [[nodiscard]] const std::vector<PeerState>& answers() const noexcept { return answers_; }
 
-  /// Notes that this rank gives up; false if a rank did before. Any thread.
+  /// Notes that this rank gives up; false if a rank did before. Any thread may call this.
   bool raise(const Error& error) noexcept { return note_.set({rank_, error}); }
   [[nodiscard]] bool raised() const noexcept { return note_.raised(); }
   /// The error that every call on this rank throws from now on; only after raised().

@@ -22,7 +22,7 @@ struct MpiRemains {
 inline constexpr int kLastMessageTag = 1 << 29;
 inline constexpr int kLastNoticeTag = 1;
 
-/// Keeps communicators until they can be freed. Any thread.
+/// Keeps communicators until they can be freed. Any thread may call this.
 void leave_behind(const MpiRemains& remains);
 /// The number of communicators that are kept.
 [[nodiscard]] std::size_t kept_communicators();

@@ -45,7 +45,7 @@ class TagPlan {
 /// The slots of this process, and which of them communicators of the job have. Ranks agree on a slot in one all-reduce:
 /// each offers its free slots, and the lowest slot that all offer is taken. Offers that are under way at the same time
 /// on one rank have no slot in common. So no two communicators that share a rank get the same slot, in whichever order
-/// ranks learn the results. Any thread.
+/// ranks learn the results. Any thread may use it.
 class SlotTable {
  public:
   /// A set of slots as it travels: bit s of the words is slot s.

@@ -54,7 +54,7 @@ class MpiWorld {
   /// The node of each rank of MPI_COMM_WORLD.
   [[nodiscard]] const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
 
-  /// From now on `listener` gets the notices for `number`, with those that came before. Any thread.
+  /// From now on `listener` gets the notices for `number`, with those that came before. Any thread may call this.
   void listen(CommNumber number, NoticeListener& listener);
   void stop_listening(CommNumber number) noexcept;
   /// Reads the notices that have arrived. Any thread that may call MPI; returns at once where another thread does it.

@@ -61,7 +61,7 @@ struct AbortReason {
   [[nodiscard]] Error as_seen_by(int rank) const;
 };
 
-/// Holds the first reason to give up that this rank has or heard of. Any thread.
+/// Holds the first reason to give up that this rank has or heard of. Any thread may use it.
 class AbortNote {
  public:
   /// Sets the reason; false if there was one before.

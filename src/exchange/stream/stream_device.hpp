@@ -99,7 +99,8 @@ class StreamDevice {
   virtual void check(const void* data, const std::string& what) = 0;
   /// Throws the error of the communicator or of the device, if there is one. Never blocks.
   virtual void poll() = 0;
-  /// Gives up, tells the other ranks where that is possible, and ends work that waits for them. Any thread, any time.
+  /// Gives up, tells the other ranks where that is possible, and ends work that waits for them. Any thread may call
+  /// this at any time.
   virtual void abort(const Error& error) noexcept = 0;
   /// Call it after abort(), when no message comes any more. Blocks until the device has done all enqueued work, with
   /// arbitrary bytes; from then on its memory can be used and copied as before. Error(timeout). Not during capture.

@@ -36,7 +36,7 @@ class WindowCalls {
   /// The job of one of its lanes.
   [[nodiscard]] kernels::WindowJob job(const Lane& lane, const StreamTask& task) const;
 
-  /// Ends kernels that wait. Any thread.
+  /// Ends kernels that wait. Any thread may call this.
   void abort() const noexcept;
   /// Error(timeout) where a kernel has waited in vain for a rank. Kernels may run meanwhile.
   void check() const;

@@ -18,7 +18,7 @@ class GradientRecording {
   GradientRecording(const std::filesystem::path& directory, std::uint64_t steps, const Engine& engine);
 
   /// The gradient is complete and not reduced yet; `given` is its address in this step, or null. Arguments that ready()
-  /// refuses are not recorded. Any thread. After an error, which is logged, nothing more is recorded.
+  /// refuses are not recorded. Any thread may call this. After an error, which is logged, nothing more is recorded.
   void ready(Engine& engine, TensorId id, const View* given) noexcept;
   /// A step is over. Returns whether it was the last one, or there was an error: this object is not needed any more.
   [[nodiscard]] bool step_over(bool counts) noexcept;

@@ -14,7 +14,7 @@ class DeviceMemoryWatch {
     const MutexLock lock(mutex_);
     latest_ = {footprint.bytes_in_use, footprint.peak_bytes, footprint.held_bytes, device.pinned_bytes()};
   }
-  /// Any thread.
+  /// Any thread may call this.
   [[nodiscard]] DeviceMemory latest() const {
     const MutexLock lock(mutex_);
     return latest_;

@@ -21,7 +21,7 @@ class BucketHealth {
   /// Looks at a bucket that is due. `sampled`: the sample of this bucket, if there is one already.
   void look(const plan::Plan& plan, const exchange::Task& task, const std::optional<choice::QualitySample>& sampled,
             const observe::Knowledge::Memory& memory);
-  /// Any thread.
+  /// Any thread may call this.
   [[nodiscard]] observe::Knowledge known(const plan::Plan& plan) const;
 
  private:

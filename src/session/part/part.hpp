@@ -61,7 +61,7 @@ class Background {
   virtual void start(Buckets& buckets) = 0;
   virtual void ended(const Buckets::Ended& bucket) = 0;
 
-  // Any thread.
+  // Any thread may call these.
   /// Whether the bucket was enqueued in this step and all results that the step waits for have arrived.
   [[nodiscard]] virtual bool arrived(std::uint32_t bucket) const = 0;
   [[nodiscard]] virtual bool busy() const = 0;

@@ -16,9 +16,9 @@ class Agents final : public Watched {
  public:
   using Id = Processes::Id;
 
-  /// Adds a connection whose maker claims to be the agent of `who`; it must know this secret. Any thread.
+  /// Adds a connection whose maker claims to be the agent of `who`; it must know this secret. Any thread may call this.
   void add(Id who, Socket socket, std::uint64_t secret);
-  /// Any thread.
+  /// Any thread may call this.
   void forget(Id who);
 
   void list(std::vector<pollfd>& polled) override;

@@ -37,20 +37,21 @@ class Channel {
  public:
   Channel() = default;
 
-  /// Adds a lane and returns its number, counted from 0. Any thread.
+  /// Adds a lane and returns its number, counted from 0. Any thread may call this.
   std::uint32_t add(Socket socket, TcpLane::Role role);
-  /// Gives the lane a new connection. Any thread.
+  /// Gives the lane a new connection. Any thread may call this.
   void offer(std::uint32_t lane, Socket socket);
   /// Breaks the lane's connection, which its other side reports as broken, if it is still the one of that attempt.
   void break_at(std::uint32_t lane, std::uint64_t attempt);
-  /// Closes the lane: nothing more is received or sent. Any thread.
+  /// Closes the lane: nothing more is received or sent. Any thread may call this.
   void close(std::uint32_t lane) noexcept;
 
-  /// Sends a message without waiting: hear() sends what the connection does not take at once. Any thread. Never throws.
+  /// Sends a message without waiting: hear() sends what the connection does not take at once. Any thread may call this.
+  /// Never throws.
   void send(std::uint32_t to, std::span<const std::byte> message, PacketKind kind = PacketKind::message) noexcept;
   /// Asks the process of the live lane `by` to make the connection of its other lane, `broken`, anew.
   void ask_again(std::uint32_t by, std::uint32_t broken);
-  /// Number of bytes that wait for the connection. Any thread.
+  /// Number of bytes that wait for the connection. Any thread may call this.
   [[nodiscard]] std::uint64_t unsent(std::uint32_t to) const noexcept;
   [[nodiscard]] bool live(std::uint32_t lane) const noexcept;
   /// Whether the lane's connection has ended, though hear() may not have reported that; also true where there is none.
@@ -77,10 +78,10 @@ class Channel {
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait, std::span<Watched* const> beside = {});
   /// Returns what has arrived on this lane until now. Called by the thread that hears.
   [[nodiscard]] std::vector<Heard> drain(std::uint32_t lane);
-  /// Ends a wait in hear(). Any thread.
+  /// Ends a wait in hear(). Any thread may call this.
   void wake() noexcept { wake_.set(); }
   /// Sends `last` on all lanes as their last packet, and waits a moment until the kernels of the others have
-  /// everything. Any thread; messages that arrive meanwhile are lost.
+  /// everything. Any thread may call this; messages that arrive meanwhile are lost.
   void end(std::span<const std::byte> last) noexcept;
 
  private:

@@ -32,9 +32,9 @@ class Door {
   Door& operator=(const Door&) = delete;
   ~Door();
 
-  /// Takes one connection of a joiner, whose greeting has a token instead of a rank. Any thread.
+  /// Takes one connection of a joiner, whose greeting has a token instead of a rank. Any thread may call this.
   void knock(Accepted accepted);
-  /// From here on no process is let in. Any thread.
+  /// From here on no process is let in. Any thread may call this.
   void close() noexcept;
 
  private:

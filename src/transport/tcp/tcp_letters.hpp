@@ -15,7 +15,7 @@
 
 namespace gradwire::transport::tcp {
 
-/// Any thread.
+/// Any thread may use it.
 class Letters {
  public:
   [[nodiscard]] static std::vector<std::byte> write(std::uint32_t epoch, const std::string& key,

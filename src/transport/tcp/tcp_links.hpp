@@ -47,16 +47,17 @@ class Links {
   void start();
   void stop() noexcept { reception_.reset(); }
 
-  /// Adds a process. Any thread. Where the sockets are not valid, messages wait until give().
+  /// Adds a process. Any thread may call this. Where the sockets are not valid, messages wait until give().
   void meet(const Acquaintance& who, Socket prompt, Socket bulk);
   void give(Id who, Socket prompt, Socket bulk);
-  /// Drops a process that has never sent anything. Nothing more is reported of it. Any thread.
+  /// Drops a process that has never sent anything. Nothing more is reported of it. Any thread may call this.
   void forget(Id who);
 
   // The same as in Processes; what is heard may have `message`, `ended`, `lost` or `back`.
   void send(Id to, std::span<const std::byte> message, Processes::Lane lane) noexcept;
   [[nodiscard]] std::uint64_t unsent(Id to, Processes::Lane lane) const noexcept;
-  /// Whether nothing more comes over the present connection, though hear() may not have noticed that yet. Any thread.
+  /// Whether nothing more comes over the present connection, though hear() may not have noticed that yet. Any thread
+  /// may call this.
   [[nodiscard]] bool is_at_end(Id who) const noexcept;
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait);
   void wake() noexcept;

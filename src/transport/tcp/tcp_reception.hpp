@@ -29,9 +29,9 @@ class Reception {
   Reception& operator=(const Reception&) = delete;
   ~Reception();
 
-  /// Any thread.
+  /// Any thread may call this.
   void dial(Dialer::Order order);
-  /// From here on no connection is accepted. Any thread.
+  /// From here on no connection is accepted. Any thread may call this.
   void close() noexcept;
 
  private:

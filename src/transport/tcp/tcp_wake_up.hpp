@@ -10,7 +10,7 @@ class WakeUp {
   /// Error(transport) where the system gives no descriptor.
   WakeUp();
 
-  /// Makes readable() readable. Any thread.
+  /// Makes readable() readable. Any thread may call this.
   void set() const noexcept;
   /// Makes readable() unreadable until it is set again.
   void clear() const noexcept;

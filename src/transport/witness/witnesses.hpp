@@ -34,14 +34,14 @@ class Witnesses final : public tcp::Watched {
   void begin(Id self) noexcept { self_ = self; }
 
   /// Announces this process to another one of this host, which is its witness from now on, however this process ends.
-  /// False: it cannot be. Any thread.
+  /// False: it cannot be. Any thread may call this.
   bool announce(const std::string& name, std::uint64_t nonce);
   /// Stops watching a process that has ended. Called by the thread that hears.
   void forget(Id who);
   /// The end that a process, which may still run, has written to its page; none: it still takes part. Called by the
   /// thread that hears.
   [[nodiscard]] std::optional<tcp::EndOfProcess> own_word_of(Id who) const;
-  /// From here on witnesses only see that this process has ended. Any thread.
+  /// From here on witnesses only see that this process has ended. Any thread may call this.
   void close() noexcept;
 
   void list(std::vector<pollfd>& polled) override;

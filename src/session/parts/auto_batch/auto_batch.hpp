@@ -77,7 +77,7 @@ class AutoBatch final : public Part, public ComparedPart, public Tuner {
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
 
-  /// Any thread.
+  /// Any thread may call this.
   [[nodiscard]] BatchAdvice advice() const;
 
  private:

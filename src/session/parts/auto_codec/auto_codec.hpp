@@ -49,7 +49,7 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   void append(std::vector<double>& numbers) override { mine_.append(numbers); }
   void take(const Compared& compared) override;
 
-  // Any thread.
+  // Any thread may call these.
   /// Returns the measured link; nothing before the first measurement.
   [[nodiscard]] std::optional<LinkEstimate> link() const;
   [[nodiscard]] std::vector<CodecSwitch> switches() const;

@@ -51,7 +51,7 @@ class RankComparison final : public ComparedPart, public StepTimer {
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
 
-  /// Any thread.
+  /// Any thread may call this.
   [[nodiscard]] observe::SlowState state() const { return judge_.state(); }
 
  private:

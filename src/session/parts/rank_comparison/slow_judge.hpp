@@ -25,7 +25,7 @@ class SlowJudge {
   }
   /// Judges the ranks; all ranks draw the same conclusion. `cost`: seconds that the comparison took.
   void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost);
-  /// Any thread.
+  /// Any thread may call this.
   [[nodiscard]] observe::SlowState state() const;
 
  private:

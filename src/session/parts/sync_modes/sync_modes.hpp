@@ -53,7 +53,7 @@ class SyncModes {
   [[nodiscard]] bool begins_outer(std::uint64_t step) const;
   void drop_anchors(std::uint64_t step);
 
-  // Any thread.
+  // Any thread may call these.
   /// Whether the bucket had its turn and all results that are due in this step have arrived.
   [[nodiscard]] bool arrived(std::uint32_t bucket) const;
   [[nodiscard]] bool busy() const;
