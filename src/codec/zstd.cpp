@@ -19,8 +19,8 @@ using Zstd = zstd::Functions<void, void, int>;
 
 Zstd load() {
   const auto fail = [](const std::string& why) {
-    throw Error(ErrorCode::unsupported, "codec \"exact+zstd\" needs " + std::string(kLibrary) + ", and " + why +
-                                            "; install libzstd (libzstd1), or write codec = \"exact\"");
+    throw Error(ErrorCode::unsupported,
+                "needs " + std::string(kLibrary) + ", and " + why + "; install libzstd (libzstd1)");
   };
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -82,7 +82,13 @@ class Contexts {
 
 }  // namespace
 
-void require_zstd() { static_cast<void>(functions()); }
+void require_zstd(const std::string& user, const std::string& instead) {
+  try {
+    static_cast<void>(functions());
+  } catch (const Error& error) {
+    throw Error(error.code(), user + " " + error.what() + ", or " + instead);
+  }
+}
 
 std::size_t zstd_compress(std::span<const std::byte> in, std::span<std::byte> out) {
   const std::size_t bytes =
