@@ -14,6 +14,11 @@ namespace {
 constexpr const char* kLibrary = "libzstd.so.1";
 constexpr int kLevel = 1;
 
+// Most of a byte plane is noise, or short runs of zeros at random places. Matches of a few bytes then cost more bits
+// than the literals that they replace, and most of the time goes into them; long ones are found by a small table too.
+constexpr int kLeastMatch = 7;  // bytes; zstd's most
+constexpr int kHashBits = 6;    // zstd's fewest
+
 // An enum of C travels as an int.
 using Zstd = zstd::Functions<void, void, int>;
 
@@ -58,6 +63,8 @@ class Contexts {
     if (compression_ == nullptr) {
       compression_ = made(functions().create_compression());
       functions().set_parameter(compression_, zstd::kCompressionLevel, kLevel);
+      functions().set_parameter(compression_, zstd::kMinMatch, kLeastMatch);
+      functions().set_parameter(compression_, zstd::kHashLog, kHashBits);
     }
     return compression_;
   }
