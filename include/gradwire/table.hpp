@@ -70,7 +70,8 @@ struct SessionTableOptions {
   std::uint32_t copies = 0;
 };
 
-/// Options for gradwire::Table. Every rank must pass the same ones, except for cache_bytes, timeout and threading.
+/// Options for gradwire::Table. Every rank must pass the same ones, except for cache_bytes, timeout, threading and
+/// save_packed.
 struct TableOptions {
   /// With this staleness a rank never waits for others' clocks, and never uses a cached row without asking its owner.
   static constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};
@@ -96,13 +97,14 @@ struct TableOptions {
 
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0, ten years at most
   Threading threading = Threading::background;
+  bool save_packed = false;  // save() packs rows by libzstd, bit by bit the same
 };
 
 /// Returns `base` with the options of the first matching rule of the policy: staleness, gradient_codec (the rule's
-/// codec) and codec (its second_hop, or its codec too). All else is base's. Rules see the name, rows x width elements
-/// of f32 and ndim 2. Error(invalid_argument) that names the tensor where no rule asks for rows of it;
-/// Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, codec "auto",
-/// warmup, error feedback, decay.
+/// codec) and codec (its second_hop, or its codec too), and with the policy's save_packed. All else is base's. Rules
+/// see the name, rows x width elements of f32 and ndim 2. Error(invalid_argument) that names the tensor where no rule
+/// asks for rows of it; Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16
+/// or int8, codec "auto", warmup, error feedback, decay.
 [[nodiscard]] TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base = {});
 
 /// The same for a table of a session; the rule must have staleness 0, else Error(invalid_argument).

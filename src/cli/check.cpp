@@ -111,6 +111,12 @@ void print_elastic(const Policy::Elastic& elastic, std::ostream& out) {
   out << (elastic.trust_resets ? "; a reset connection is the end of its process\n" : "\n");
 }
 
+void print_save_as(bool packed, std::ostream& out) {
+  if (packed) {
+    out << "saved files are packed by libzstd, with the same bits\n";
+  }
+}
+
 void print_device(const Policy::Device& device, std::ostream& out) {
   out << "device: kernels have "
       << (device.blocks ? "at most " + std::to_string(*device.blocks) : std::string("as many"))
@@ -186,6 +192,7 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   if (policy.elastic) {
     print_elastic(*policy.elastic, out);
   }
+  print_save_as(policy.save_packed, out);
   for (const std::string& note : notes_of_calls(policy)) {
     out << "note: " << note << '\n';
   }

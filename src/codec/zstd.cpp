@@ -14,13 +14,18 @@ namespace {
 constexpr const char* kLibrary = "libzstd.so.1";
 constexpr int kLevel = 1;
 
+// Most of a byte plane is noise, or short runs of zeros at random places. Matches of a few bytes then cost more bits
+// than the literals that they replace, and most of the time goes into them; long ones are found by a small table too.
+constexpr int kLeastMatch = 7;  // bytes; zstd's most
+constexpr int kHashBits = 6;    // zstd's fewest
+
 // An enum of C travels as an int.
 using Zstd = zstd::Functions<void, void, int>;
 
 Zstd load() {
   const auto fail = [](const std::string& why) {
-    throw Error(ErrorCode::unsupported, "codec \"exact+zstd\" needs " + std::string(kLibrary) + ", and " + why +
-                                            "; install libzstd (libzstd1), or write codec = \"exact\"");
+    throw Error(ErrorCode::unsupported,
+                "needs " + std::string(kLibrary) + ", and " + why + "; install libzstd (libzstd1)");
   };
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -58,6 +63,8 @@ class Contexts {
     if (compression_ == nullptr) {
       compression_ = made(functions().create_compression());
       functions().set_parameter(compression_, zstd::kCompressionLevel, kLevel);
+      functions().set_parameter(compression_, zstd::kMinMatch, kLeastMatch);
+      functions().set_parameter(compression_, zstd::kHashLog, kHashBits);
     }
     return compression_;
   }
@@ -82,7 +89,13 @@ class Contexts {
 
 }  // namespace
 
-void require_zstd() { static_cast<void>(functions()); }
+void require_zstd(const std::string& user, const std::string& instead) {
+  try {
+    static_cast<void>(functions());
+  } catch (const Error& error) {
+    throw Error(error.code(), user + " " + error.what() + ", or " + instead);
+  }
+}
 
 std::size_t zstd_compress(std::span<const std::byte> in, std::span<std::byte> out) {
   const std::size_t bytes =

@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 namespace gradwire::codec {
 
-/// Loads libzstd once. Where that fails it throws Error(unsupported), which says what to install. Call it before the
-/// functions below, on a thread with an ordinary stack.
-void require_zstd();
+/// Loads libzstd once. Where that fails it throws Error(unsupported), which says what to install, or what to do
+/// `instead`. Call it before the functions below, on a thread with an ordinary stack.
+void require_zstd(const std::string& user = "codec \"exact+zstd\"",
+                  const std::string& instead = "write codec = \"exact\"");
 
 /// Compresses `in` at level 1 into `out` as one zstd frame (RFC 8878) and returns the frame's size; 0 where it does not
 /// fit into `out`. Contexts are the calling thread's, and reused. It may throw Error(out_of_memory).

@@ -7,6 +7,8 @@
 namespace gradwire::codec::zstd {
 
 inline constexpr int kCompressionLevel = 100;  // ZSTD_c_compressionLevel
+inline constexpr int kHashLog = 102;           // ZSTD_c_hashLog
+inline constexpr int kMinMatch = 105;          // ZSTD_c_minMatch
 
 /// `CompressionContext` and `DecompressionContext` stand for ZSTD_CCtx and ZSTD_DCtx, `Parameter` for ZSTD_cParameter.
 template <class CompressionContext, class DecompressionContext, class Parameter>

@@ -3,6 +3,7 @@
 
 #include "base/units.hpp"
 #include "codec/codec.hpp"
+#include "codec/packed_pieces.hpp"
 #include "policy/bounds.hpp"
 #include "policy/policy_values.hpp"
 
@@ -34,6 +35,17 @@ double PolicyValues::read_expel_slower_than(const toml::node& node) const {
              "such as 3");
   }
   return factor;
+}
+
+bool PolicyValues::read_save_as(const toml::node& node) const {
+  const bool packed = read_choice(node, "save_as", {"exact", "exact+zstd"}) == 1;
+  if (packed) {
+    read_parsed(node, [] {
+      codec::require_packing();
+      return true;
+    });
+  }
+  return packed;
 }
 
 Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {

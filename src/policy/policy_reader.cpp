@@ -70,6 +70,7 @@ class PolicyReader : private PolicyValues {
          {"deterministic",
           [this](const toml::node& node) { policy_.deterministic = read_bool(node, "deterministic"); }},
          {"floor", [&](const toml::node& node) { floor = read_bytes(node, "floor", 0, kMaxBucketBytes); }},
+         {"save_as", [this](const toml::node& node) { policy_.save_packed = read_save_as(node); }},
          {"defaults", [&](const toml::node& node) { defaults = &read_section(node, "defaults"); }},
          {"bucket", [this](const toml::node& node) { read_bucket(read_section(node, "bucket")); }},
          {"rule", [&](const toml::node& node) { rules = &read_rule_array(node); }},

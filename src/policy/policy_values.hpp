@@ -51,6 +51,8 @@ class PolicyValues {
   /// Returns the place of the value among `words`. Fails for another value, with the words to write.
   [[nodiscard]] std::size_t read_choice(const toml::node& node, std::string_view key,
                                         std::initializer_list<std::string_view> words) const;
+  /// Returns whether saved files are packed. Fails without libzstd where they are.
+  [[nodiscard]] bool read_save_as(const toml::node& node) const;
   [[nodiscard]] bool read_bool(const toml::node& node, std::string_view key) const;
   /// Reads an integer from low to high, both inclusive; `range` says in words what to write.
   [[nodiscard]] std::int64_t read_integer(const toml::node& node, std::string_view key, std::string_view wanted,

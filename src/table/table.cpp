@@ -168,7 +168,8 @@ table::FileHead Table::State::file_head() const {
           .world_size = driver->transport().world_size(),
           .rows = options.rows,
           .width = options.width,
-          .optimizer = options.optimizer};
+          .optimizer = options.optimizer,
+          .packed = options.save_packed};
 }
 
 Table::Table(std::shared_ptr<Transport> transport, TableOptions options) {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <random>
 #include <set>
 #include <span>
 #include <string_view>
 #include <system_error>
 
 #include "base/regular_file.hpp"
+#include "codec/packed_pieces.hpp"
 #include "table/hash_ring.hpp"
 #include "table/row_options.hpp"
 #include "wire/bytes.hpp"
@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::string_view kMagic = "gwtable";  // and its final zero
 constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kPackedVersion = 3;
 constexpr std::string_view kExtension = ".gwtable";
 constexpr std::size_t kRankAndWorld = 8;       // bytes of both
 constexpr std::size_t kLayout = 16;            // of rows, width, optimizer
@@ -29,10 +30,30 @@ std::string file_name(const std::string& table, int rank, int world_size) {
   return table + "-rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size) + std::string(kExtension);
 }
 
+// Puts the rows, each as its id and floats, through `put`.
+template <class Put>
+void for_each_span(const std::vector<Shard::Row>& rows, Put put) {
+  for (const Shard::Row& row : rows) {
+    put(std::as_bytes(std::span(&row.id, 1)));
+    put(std::as_bytes(row.values));
+    put(std::as_bytes(row.accumulators));
+  }
+}
+
+void put_packed(wire::Bytes& bytes, const std::vector<Shard::Row>& rows) {
+  const std::size_t at = bytes.size();
+  wire::put_number(bytes, std::uint64_t{0});
+  codec::PieceWriter pieces([&](std::span<const std::byte> piece) { wire::put(bytes, piece.data(), piece.size()); });
+  for_each_span(rows, [&](std::span<const std::byte> span) { pieces.put(span, sizeof(float)); });
+  pieces.flush();
+  const std::uint64_t size = bytes.size() - at - sizeof size;
+  std::memcpy(bytes.data() + at, &size, sizeof size);
+}
+
 wire::Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
   wire::Bytes bytes;
   wire::put(bytes, kMagic.data(), kMagic.size() + 1);
-  wire::put_number(bytes, kVersion);
+  wire::put_number(bytes, head.packed ? kPackedVersion : kVersion);
   wire::put_text(bytes, head.name);
   wire::put_number(bytes, static_cast<std::uint32_t>(head.rank));
   wire::put_number(bytes, static_cast<std::uint32_t>(head.world_size));
@@ -42,18 +63,13 @@ wire::Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
   wire::put_number(bytes, head.save.clock);
   wire::put_number(bytes, head.save.number);
   wire::put_number(bytes, static_cast<std::uint64_t>(rows.size()));
-  for (const Shard::Row& row : rows) {
-    wire::put_number(bytes, row.id);
-    wire::put(bytes, row.values.data(), row.values.size_bytes());
-    wire::put(bytes, row.accumulators.data(), row.accumulators.size_bytes());
+  if (head.packed) {
+    put_packed(bytes, rows);
+  } else {
+    for_each_span(rows, [&](std::span<const std::byte> span) { wire::put(bytes, span.data(), span.size()); });
   }
   wire::put_number(bytes, wire::crc32c(bytes));
   return bytes;
-}
-
-SaveId read_save(wire::ByteReader& in) {
-  const auto clock = in.number<std::uint64_t>();
-  return {.clock = clock, .number = in.number<std::uint64_t>()};
 }
 
 /// Checks that the file fits its name and the table; returns the save that it belongs to.
@@ -93,16 +109,22 @@ std::optional<SaveId> save_in(const std::filesystem::path& file) {
   }
 }
 
-/// Checks that the file is not damaged. Its head and its rows remain to be read.
-wire::ByteReader open_file(const wire::Bytes& bytes, const std::string& file) {
+/// A file that is not damaged, whose head and rows remain to be read.
+struct OpenFile {
+  wire::ByteReader content;
+  bool packed;
+};
+
+OpenFile open_file(const wire::Bytes& bytes, const std::string& file) {
   wire::ByteReader in(bytes, file);
   if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic)) {
     in.fail("it is no saved table of gradwire");
   }
   const auto version = in.number<std::uint32_t>();
-  if (version != kVersion) {
+  if (version != kVersion && version != kPackedVersion) {
     throw Error(ErrorCode::unsupported, file + ": is of version " + std::to_string(version) +
-                                            " of the format; this build reads version " + std::to_string(kVersion));
+                                            " of the format; this build reads versions " + std::to_string(kVersion) +
+                                            " and " + std::to_string(kPackedVersion));
   }
   constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
   const std::size_t begin = bytes.size() - in.left();
@@ -114,20 +136,30 @@ wire::ByteReader open_file(const wire::Bytes& bytes, const std::string& file) {
   if (end.number<std::uint32_t>() != wire::crc32c(content)) {
     in.fail("it is damaged: its checksum is wrong; use another copy");
   }
-  return {content.subspan(begin), file};
+  return {{content.subspan(begin), file}, version == kPackedVersion};
 }
 
 /// Visits each row of a file as (id, its floats), after the head.
 template <class Visit>
-void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
-  const std::size_t per_row = row_floats(expected.optimizer, expected.width);
+void read_rows(OpenFile& file, const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
+  wire::ByteReader& in = file.content;
   const auto count = in.number<std::uint64_t>();
-  if (count > in.left() / (sizeof(std::uint64_t) + per_row * sizeof(float))) {
+  std::vector<std::byte> row(sizeof(std::uint64_t) + row_floats(expected.optimizer, expected.width) * sizeof(float));
+  if (file.packed) {
+    in.take(sizeof(std::uint64_t));  // bytes of the pieces
+  } else if (count > in.left() / row.size()) {
     in.fail("it says " + std::to_string(count) + " rows but has " + std::to_string(in.left()) + " bytes");
   }
+  codec::PieceReader pieces([&](std::span<std::byte> to) { in.numbers(to); }, in.source(), "; use another copy");
   std::uint64_t next = 0;  // the least possible next id
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto id = in.number<std::uint64_t>();
+    if (file.packed) {
+      pieces.read(row);
+    } else {
+      in.numbers(std::span(row));
+    }
+    std::uint64_t id = 0;
+    std::memcpy(&id, row.data(), sizeof id);
     if (id >= expected.rows || id < next) {
       in.fail("row " + std::to_string(id) + " is out of place");
     }
@@ -138,7 +170,10 @@ void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& r
                                            " of the world that saved it, by this build's shares; load it with the "
                                            "build that saved it");
     }
-    visit(id, in.take(per_row * sizeof(float)));
+    visit(id, std::span<const std::byte>(row).subspan(sizeof id));
+  }
+  if (pieces.left() > 0) {
+    in.fail("it has more rows than the " + std::to_string(count) + " that it says");
   }
   in.expect_end();
 }
@@ -147,7 +182,11 @@ void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& r
 /// error.
 std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const std::string& file) {
   wire::ByteReader in(begin, file);
-  if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic) || in.number<std::uint32_t>() != kVersion) {
+  if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic)) {
+    return std::nullopt;
+  }
+  const auto version = in.number<std::uint32_t>();
+  if (version != kVersion && version != kPackedVersion) {
     return std::nullopt;
   }
   static_cast<void>(in.text());
@@ -158,10 +197,12 @@ std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const s
   head.optimizer = in.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad;
   static_cast<void>(read_save(in));
   const auto rows = in.number<std::uint64_t>();
-  const std::uint64_t row = sizeof(std::uint64_t) + row_floats(head.optimizer, head.width) * sizeof(float);
+  const bool packed = version == kPackedVersion;
+  const std::uint64_t row = packed ? 1 : sizeof(std::uint64_t) + row_floats(head.optimizer, head.width) * sizeof(float);
+  const std::uint64_t units = packed ? in.number<std::uint64_t>() : rows;
   const std::uint64_t before = begin.size() - in.left() + sizeof(std::uint32_t);  // and the checksum
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - before;
-  return rows > most / row ? std::numeric_limits<std::uint64_t>::max() : before + rows * row;
+  return units > most / row ? std::numeric_limits<std::uint64_t>::max() : before + units * row;
 }
 
 /// Reads the whole file if its length is the one in its head: a sparse file could otherwise take all memory.
@@ -233,6 +274,9 @@ std::vector<SaveId> saves_of(int rank, int world, const std::string& table, cons
 
 std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
                                              const std::filesystem::path& directory) {
+  if (head.packed) {
+    codec::require_packing();
+  }
   const wire::Bytes bytes = encode(head, rows);
   return std::make_unique<DurableFile>(
       directory, file_name(head.name, head.rank, head.world_size), [&](std::ostream& stream) {
@@ -273,8 +317,8 @@ FileRows read_table_files(const FileHead& head, const std::filesystem::path& dir
       result.path = previous_of(result.path);
     }
     const wire::Bytes bytes = read_file(result.path, world);
-    wire::ByteReader in = open_file(bytes, result.path.string());
-    result.save = check_head(in, head, rank, world, result.path.string());
+    OpenFile in = open_file(bytes, result.path.string());
+    result.save = check_head(in.content, head, rank, world, result.path.string());
     saves.push_back(to_text(result.save, result.path));
     read_rows(in, head, saved, rank, [&](std::uint64_t id, std::span<const std::byte> floats) {
       if (here.owner(id) == head.rank) {
@@ -292,66 +336,6 @@ FileRows read_table_files(const FileHead& head, const std::filesystem::path& dir
         {.id = ids[i], .values = memory.first(head.width), .accumulators = memory.subspan(head.width)});
   }
   return result;
-}
-
-SaveId new_save_id(std::uint64_t clock) {
-  std::random_device random;
-  const std::uint64_t high = random();
-  return {.clock = clock, .number = high << 32U | random()};
-}
-
-std::string to_text(const SaveId& save, const std::filesystem::path& file) {
-  wire::Bytes bytes;
-  wire::put_number(bytes, save.clock);
-  wire::put_number(bytes, save.number);
-  return std::string(wire::as_text(bytes)) + file.string();
-}
-
-SaveId save_of(const std::string& text, int peer) {
-  wire::ByteReader in(std::as_bytes(std::span(text)), "what rank " + std::to_string(peer) + " said of a saved table");
-  return read_save(in);
-}
-
-std::string to_text(const std::vector<SaveId>& saves) {
-  std::string text;
-  for (const SaveId& save : saves) {
-    text += to_text(save);
-  }
-  return text;
-}
-
-std::optional<SaveId> common_save(const std::vector<std::string>& texts) {
-  constexpr std::size_t kBytes = sizeof(SaveId);
-  const auto has = [](const std::string& text, std::string_view save) {
-    for (std::size_t at = 0; at + kBytes <= text.size(); at += kBytes) {
-      if (std::string_view(text).substr(at, kBytes) == save) {
-        return true;
-      }
-    }
-    return false;
-  };
-  for (std::size_t at = 0; at + kBytes <= texts[0].size(); at += kBytes) {
-    const std::string save = texts[0].substr(at, kBytes);
-    if (std::all_of(texts.begin(), texts.end(), [&](const std::string& text) { return has(text, save); })) {
-      return save_of(save, 0);
-    }
-  }
-  return std::nullopt;
-}
-
-void compare_saves(const std::vector<std::string>& texts) {
-  for (std::size_t i = 1; i < texts.size(); ++i) {
-    const SaveId first = save_of(texts[0], 0);
-    const SaveId other = save_of(texts[i], static_cast<int>(i));
-    if (first == other) {
-      continue;
-    }
-    const auto describe = [](const std::string& text, const SaveId& save) {
-      return text.substr(sizeof save) + " (clock " + std::to_string(save.clock) + ")";
-    };
-    throw Error(ErrorCode::mismatch, describe(texts[0], first) + " and " + describe(texts[i], other) +
-                                         " are of different saves; use a directory that one save() wrote as a whole");
-  }
 }
 
 }  // namespace gradwire::table

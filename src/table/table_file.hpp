@@ -10,6 +10,7 @@
 
 #include "base/durable_file.hpp"
 #include "table/shard.hpp"
+#include "wire/bytes.hpp"
 
 namespace gradwire::table {
 
@@ -20,6 +21,7 @@ struct SaveId {
   friend bool operator==(const SaveId&, const SaveId&) = default;
 };
 [[nodiscard]] SaveId new_save_id(std::uint64_t clock);
+[[nodiscard]] SaveId read_save(wire::ByteReader& in);
 
 struct FileHead {
   std::string name;  // of the table
@@ -29,6 +31,7 @@ struct FileHead {
   std::uint32_t width = 0;
   RowOptimizer optimizer = RowOptimizer::sgd;
   SaveId save = {};
+  bool packed = false;  // of a file that is written: its rows are packed by libzstd
 };
 
 /// The rows of one rank in saved files, with their memory.
@@ -40,7 +43,8 @@ struct FileRows {
 };
 
 /// Writes `directory`/NAME-rank-R-of-N.gwtable, under another name until it is committed; makes the directory. Throws
-/// Error(invalid_argument) that names a path which cannot be written.
+/// Error(invalid_argument) that names a path which cannot be written, and Error(unsupported) if the file is to be
+/// packed and there is no libzstd.
 [[nodiscard]] std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
                                                            const std::filesystem::path& directory);
 /// The saves that this rank could load, the latest first: those of its own files, or of the files of all ranks of

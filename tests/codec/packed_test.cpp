@@ -117,9 +117,10 @@ TEST(Packed, GaussianGradientsShrinkByTheirExponents) {
     const Written written = write(kPackedExact, dtype, stored(kinds()[which], dtype, 14'336, 5));
     return static_cast<double>(written.most) / static_cast<double>(written.frame.size());
   };
-  EXPECT_GT(ratio(DType::f32, 0), 1.16);
-  EXPECT_GT(ratio(DType::bf16, 0), 1.4);
-  EXPECT_GT(ratio(DType::f32, 2), 1.6);
+  // Mutation tried: zstd takes matches of 5 bytes, as its level 1 does; each ratio is less then.
+  EXPECT_GT(ratio(DType::f32, 0), 1.185);
+  EXPECT_GT(ratio(DType::bf16, 0), 1.46);
+  EXPECT_GT(ratio(DType::f32, 2), 1.77);
   EXPECT_GT(ratio(DType::f32, 1), 200);
 }
 
@@ -283,6 +284,8 @@ TEST(Packed, ASmallStackSuffices) {
 #if __has_include(<zstd.h>)
 TEST(Packed, DeclarationsAreThoseOfTheHeader) {
   static_assert(codec::zstd::kCompressionLevel == ZSTD_c_compressionLevel);
+  static_assert(codec::zstd::kHashLog == ZSTD_c_hashLog);
+  static_assert(codec::zstd::kMinMatch == ZSTD_c_minMatch);
   static_assert(sizeof(ZSTD_cParameter) == sizeof(int));
   // This uses types alone: the test does not link the library.
   using Functions = codec::zstd::Functions<ZSTD_CCtx, ZSTD_DCtx, ZSTD_cParameter>;

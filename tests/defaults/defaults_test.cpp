@@ -31,7 +31,7 @@ namespace {
 }
 [[maybe_unused]] void know(const Policy& all) {
   [[maybe_unused]] const auto& [source, defaults, small, rules, tiers, bucket, chunk, in_flight, floor, link,
-                                auto_options, batch, elastic, device, memory, deterministic, strict] = all;
+                                auto_options, batch, elastic, device, memory, save_packed, deterministic, strict] = all;
 }
 [[maybe_unused]] void know(const Policy::AutoOptions& all) {
   [[maybe_unused]] const auto& [gain, dwell, window, cost] = all;
@@ -52,7 +52,8 @@ namespace {
 }
 [[maybe_unused]] void know(const TableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
-                                gradient_codec, staleness, read_own_writes, cache, copies, timeout, threading] = all;
+                                gradient_codec, staleness, read_own_writes, cache, copies, timeout, threading,
+                                save_packed] = all;
 }
 [[maybe_unused]] void know(const SessionTableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,

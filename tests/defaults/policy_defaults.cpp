@@ -45,6 +45,8 @@ void add_keys_of_a_job(DefaultTable& table) {
   add(table, "`floor` of `codec = \"auto\"`", {"4KiB", [] { return format_bytes(Policy::automatic().floor); }});
   add(table, "`deterministic`", of_policy("off", [](const Policy& all) { return text(all.deterministic); }));
   add(table, "`strict`", of_policy("off", [](const Policy& all) { return text(all.strict); }));
+  add(table, "`save_as`",
+      of_policy("exact", [](const Policy& all) { return std::string(all.save_packed ? "exact+zstd" : "exact"); }));
   add(table, "`gain` of `[auto]`", of_policy("5%", [](const Policy& all) { return percent(all.auto_options.gain); }));
   add(table, "`dwell` of `[auto]`",
       of_policy("20 steps", [](const Policy& all) { return std::to_string(all.auto_options.dwell) + " steps"; }));

@@ -57,6 +57,14 @@ TEST(Policy, Elastic) {
   }
 }
 
+TEST(Policy, SaveAs) {
+  EXPECT_FALSE(Policy().save_packed);
+  EXPECT_FALSE(Policy::parse("save_as = \"exact\"\n").save_packed);
+  EXPECT_TRUE(Policy::parse("save_as = \"exact+zstd\"\n").save_packed);
+  expect_bad({"save_as = \"bf16\"\n", "1:11", "unknown save_as \"bf16\"; write \"exact\" or \"exact+zstd\""},
+             ErrorCode::invalid_argument);
+}
+
 TEST(Policy, Device) {
   EXPECT_EQ(Policy().device, (Policy::Device{.blocks = std::nullopt, .high_priority = true}));
   EXPECT_EQ(Policy::parse("[device]\nblocks = 64\npriority = \"normal\"\njoin = \"8MiB\"\n").device,

@@ -186,7 +186,7 @@ TEST(JobCheckpoint, WhatALinkLeadsToIsNeitherWrittenToNorRemoved) {
   }();
   EXPECT_EQ(resume(folder.file("jobs"), 2, 4).first, 4U) << "a job can go on from a linked checkpoint";
   const CheckpointName name = session::complete_checkpoints(folder.file("jobs")).at(0);
-  session::write_checkpoint_parameters(folder.file("jobs"), name, {});
+  session::write_checkpoint_parameters(folder.file("jobs"), name, {}, false);
   EXPECT_FALSE(fs::is_symlink(moved));
   fs::remove_all(moved);
   fs::create_directory_symlink(away, moved);

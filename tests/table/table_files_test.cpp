@@ -101,6 +101,40 @@ TEST(TableFiles, TheSameWorldNeedsOnlyItsOwnFilesWhichAreEqualBitByBit) {
   }
 }
 
+TEST(TableFiles, PackedFilesAreSmallerAndHoldTheSameRows) {
+  const ScratchFolder folder;
+  TableOptions options = file_options();
+  options.rows = 4000;
+  options.width = 16;
+  for (const bool packed : {false, true}) {
+    options.save_packed = packed;
+    run_tables(2, options, [&](Table& table) {
+      std::vector<float> values(options.rows * options.width);
+      std::mt19937 random(81);
+      std::normal_distribution<float> normal(0, 0.02F);
+      std::generate(values.begin(), values.end(), [&] { return normal(random); });
+      table.assign(all_ids(table), values);
+      table.synchronize();
+      table.save(folder.path() / (packed ? "packed" : "plain"));
+    });
+  }
+  const auto size = [&](const char* name) {
+    return static_cast<double>(fs::file_size(folder.path() / name / "table-rank-0-of-2.gwtable"));
+  };
+  EXPECT_LT(size("packed"), 0.62 * size("plain"));  // Adagrad's sums are zeros, and exponents are alike
+  for (const int world : {2, 3}) {
+    run_tables(world, options, [&](Table& table) {
+      table.load(folder.path() / "plain");
+      const std::vector<float> plain = pull(table, all_ids(table));
+      table.synchronize();
+      table.assign(Ids{5}, std::vector<float>(options.width));
+      table.synchronize();
+      table.load(folder.path() / "packed");
+      EXPECT_EQ(pull(table, all_ids(table)), plain);
+    });
+  }
+}
+
 TEST(TableFiles, ASaveThatFailsOnOneRankFailsOnAll) {
   const ScratchFolder folder;
   std::ofstream(folder.path() / "file") << "not a folder";
@@ -175,10 +209,13 @@ TEST(TableFiles, AnotherThreadMaySaveWhileRanksSynchronize) {
   });
 }
 
-class BadFile : public ::testing::Test {
+// The parameter says whether files are packed.
+class BadFile : public ::testing::TestWithParam<bool> {
  protected:
   BadFile() {
-    run_tables(2, file_options(), [&](Table& table) {
+    TableOptions options = file_options();
+    options.save_packed = GetParam();
+    run_tables(2, options, [&](Table& table) {
       train(table, 1);
       table.save(folder_.path());
     });
@@ -207,7 +244,9 @@ class BadFile : public ::testing::Test {
   ScratchFolder folder_;
 };
 
-TEST_F(BadFile, Truncated) {
+INSTANTIATE_TEST_SUITE_P(Packed, BadFile, ::testing::Bool());
+
+TEST_P(BadFile, Truncated) {
   const std::string bytes = read_text(file(1));
   for (const std::size_t count :
        {std::size_t{0}, std::size_t{5}, std::size_t{30}, bytes.size() / 2, bytes.size() - 1}) {
@@ -217,7 +256,7 @@ TEST_F(BadFile, Truncated) {
   }
 }
 
-TEST_F(BadFile, Damaged) {
+TEST_P(BadFile, Damaged) {
   const std::string bytes = read_text(file(0));
   for (const std::size_t at : {std::size_t{0}, std::size_t{8}, std::size_t{40}, bytes.size() / 2, bytes.size() - 2}) {
     std::string damaged = bytes;
@@ -228,14 +267,14 @@ TEST_F(BadFile, Damaged) {
 }
 
 // Damage is anywhere behind a correct checksum: the rows are read within the bytes, or refused.
-TEST_F(BadFile, OfAnyBytes) {
+TEST_P(BadFile, OfAnyBytes) {
   constexpr unsigned kSeed = 171;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   std::mt19937 random(kSeed);
   const std::string bytes = read_text(file(0));
   const table::FileHead head{
       .name = "table", .rank = 0, .world_size = 2, .rows = 400, .width = 3, .optimizer = RowOptimizer::adagrad};
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     std::string damaged = bytes.substr(0, random() % 4 == 0 ? random() % bytes.size() : bytes.size() - 4);
     for (int change = 0; change < 3 && !damaged.empty(); ++change) {
       damaged[random() % std::min<std::size_t>(damaged.size(), 400)] = static_cast<char>(random());
@@ -251,7 +290,7 @@ TEST_F(BadFile, OfAnyBytes) {
   }
 }
 
-TEST_F(BadFile, OfAnotherSave) {
+TEST_P(BadFile, OfAnotherSave) {
   const std::string first = read_text(file(1));
   run_tables(2, file_options(), [&](Table& table) {
     train(table, 2);
@@ -302,7 +341,7 @@ TEST(TableFiles, ASaveThatIsCutOffLeavesTheOneBefore) {
   }
 }
 
-TEST_F(BadFile, WithARowThatItsRankDoesNotHold) {
+TEST_P(BadFile, WithARowThatItsRankDoesNotHold) {
   for (int rank = 0; rank < 2; ++rank) {
     const table::HashRing ring(2);
     std::vector<float> values(6, 1.0F);
@@ -321,7 +360,7 @@ TEST_F(BadFile, WithARowThatItsRankDoesNotHold) {
   }
 }
 
-TEST_F(BadFile, MissingOrOfAnotherTable) {
+TEST_P(BadFile, MissingOrOfAnotherTable) {
   TableOptions wider = file_options();
   wider.width = 4;
   TableOptions sgd = file_options();

@@ -76,6 +76,7 @@ std::uint64_t follow_rule(const Policy& policy, std::string_view tensor_name, Op
 
 TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base) {
   base.staleness = follow_rule(policy, tensor_name, base);
+  base.save_packed = base.save_packed || policy.save_packed;
   return base;
 }
 

@@ -161,7 +161,8 @@ SavedState Engine::saved_state() {
                    .reduction = settings.options.reduction,
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors.infos(),
-                   .residuals = runner->held().save_residuals(*plan)};
+                   .residuals = runner->held().save_residuals(*plan),
+                   .packed = settings.policy.save_packed};
   parts.for_each([&](Part& part) { part.save(saved); });
   return saved;
 }

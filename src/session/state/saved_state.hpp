@@ -97,6 +97,7 @@ struct SavedState {
   std::vector<SavedResidual> residuals = {};
   SavedSyncModes sync_modes = {};
   std::vector<table::SavedTable> tables = {};  // in order of add_table
+  bool packed = false;                         // files of it are packed by libzstd
 };
 
 }  // namespace gradwire::session

@@ -218,14 +218,20 @@ SavedState read_state(std::istream& stream, const std::string& source, RowSink* 
 }
 
 std::optional<std::uint64_t> read_step(std::istream& stream) {
-  constexpr std::size_t kBeforeStep = kStateHeadBytes + 2 * sizeof(std::uint32_t);  // rank, world size
-  std::array<std::byte, kBeforeStep + sizeof(std::uint64_t)> head{};
+  constexpr std::size_t kRankAndWorld = 2 * sizeof(std::uint32_t);
+  std::array<std::byte, kStateHeadBytes + codec::kPieceHeadBytes + kRankAndWorld + sizeof(std::uint64_t)> head{};
   if (!stream.read(reinterpret_cast<char*>(head.data()), head.size()) ||
       !wire::as_text(head).starts_with(kStateMagic)) {
     return std::nullopt;
   }
   wire::ByteReader in(head, "the head of a state");
-  in.take(kBeforeStep);
+  in.take(kStateMagic.size());
+  const auto version = in.number<std::uint32_t>();
+  in.take(kStateHeadBytes - kStateMagic.size() - sizeof version);
+  if ((version & kPackedFlag) != 0) {
+    in.take(codec::kPieceHeadBytes);  // numbers are a piece that is not packed
+  }
+  in.take(kRankAndWorld);
   return in.number<std::uint64_t>();
 }
 

@@ -5,6 +5,7 @@
 namespace gradwire::session {
 namespace {
 
+constexpr std::string_view kAdvice = "; use another copy of the state, or start without it";
 constexpr std::uint32_t kOldestVersion = 1;  // it has no state of sync modes
 
 }  // namespace
@@ -18,6 +19,16 @@ StateReader::StateReader(std::istream& stream, std::string source) : stream_(str
   static_cast<void>(number<std::uint32_t>());  // zero
   const auto body = number<std::uint64_t>();
   body_ = left_ = body;
+  if ((version_ & kPackedFlag) != 0) {
+    version_ &= ~kPackedFlag;
+    pieces_.emplace(
+        [this](std::span<std::byte> to) {
+          if (take_stored(to.data(), to.size()) < to.size()) {
+            cut();
+          }
+        },
+        source_, std::string(kAdvice));
+  }
 }
 
 void StateReader::require_version() const {
@@ -36,14 +47,24 @@ void StateReader::require_stream() const {
 }
 
 void StateReader::fail(const std::string& what) const {
-  throw Error(ErrorCode::corrupt, source_ + ": " + what + "; use another copy of the state, or start without it");
+  throw Error(ErrorCode::corrupt, source_ + ": " + what + std::string(kAdvice));
 }
 
-std::uint64_t StateReader::take(void* to, std::uint64_t bytes) {
+std::uint64_t StateReader::take_stored(void* to, std::uint64_t bytes) {
   stream_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));
   require_stream();
   const auto taken = static_cast<std::uint64_t>(stream_.gcount());
   hash_.update(to, taken);
+  return taken;
+}
+
+std::uint64_t StateReader::take(void* to, std::uint64_t bytes) {
+  std::uint64_t taken = bytes;
+  if (pieces_) {
+    pieces_->read({static_cast<std::byte*>(to), bytes});
+  } else {
+    taken = take_stored(to, bytes);
+  }
   left_ -= taken;
   return taken;
 }
@@ -78,6 +99,9 @@ void StateReader::expect_end() const {
 
 void StateReader::check_hash() {
   skip(left_);
+  if (pieces_ && pieces_->left() > 0) {
+    fail("a packed piece reaches beyond its content");
+  }
   std::uint64_t hash = 0;
   stream_.read(reinterpret_cast<char*>(&hash), sizeof hash);
   require_stream();

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <istream>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "codec/packed_pieces.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
@@ -23,7 +25,8 @@ namespace gradwire::session {
 inline constexpr std::string_view kStateMagic = "gradwire";
 inline constexpr std::uint32_t kStateVersion = 4;
 inline constexpr std::uint32_t kStateWithoutTables = 3;
-inline constexpr std::size_t kStateHeadBytes = 24;  // magic, version, zero, bytes of the body
+inline constexpr std::uint32_t kPackedFlag = 1U << 16;  // added to the version of a file whose body is packed pieces
+inline constexpr std::size_t kStateHeadBytes = 24;      // magic, version, zero, bytes of the body
 
 /// XXH3-64 of bytes that come in pieces.
 class StateHash {
@@ -40,12 +43,29 @@ class StateWriter {
  public:
   /// If `stream` is null, the writer only counts bytes.
   explicit StateWriter(std::ostream* stream) noexcept : stream_(stream) {}
+  StateWriter(const StateWriter&) = delete;
+  StateWriter& operator=(const StateWriter&) = delete;
+  ~StateWriter() = default;
 
-  void put(const void* data, std::size_t bytes) {
+  /// What is put from here to end_pieces() is written as packed pieces; needs codec::require_packing().
+  void begin_pieces() {
+    pieces_.emplace([this](std::span<const std::byte> piece) { write(piece); });
+  }
+  void end_pieces() {
+    pieces_->flush();
+    pieces_.reset();
+  }
+  /// Packed pieces need to know the size of each value.
+  void put(const void* data, std::size_t bytes, std::size_t bytes_each = 1) {
     bytes_ += bytes;
-    if (stream_ != nullptr && bytes > 0) {
-      hash_.update(data, bytes);
-      stream_->write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+    const std::span<const std::byte> values(static_cast<const std::byte*>(data), bytes);
+    if (stream_ == nullptr || bytes == 0) {
+      return;
+    }
+    if (pieces_) {
+      pieces_->put(values, bytes_each);
+    } else {
+      write(values);
     }
   }
   template <class T>
@@ -54,18 +74,26 @@ class StateWriter {
   }
   template <class T>
   void numbers(std::span<const T> values) {
-    put(values.data(), values.size_bytes());
+    put(values.data(), values.size_bytes(), sizeof(T));
   }
   void text(std::string_view text) {
     number(static_cast<std::uint32_t>(text.size()));
     put(text.data(), text.size());
   }
+  /// Returns the bytes that were put, before packing.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Returns the hash of all bytes that were written.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_.value(); }
 
  private:
+  void write(std::span<const std::byte> bytes) {
+    hash_.update(bytes.data(), bytes.size());
+    stream_->write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+
   std::ostream* stream_;
   std::uint64_t bytes_ = 0;
+  std::optional<codec::PieceWriter> pieces_;
   StateHash hash_;
 };
 
@@ -75,6 +103,9 @@ class StateReader {
   /// Reads the head. This and all functions that read throw Error(invalid_argument) if the stream fails; a stream that
   /// only ends too early is corrupt.
   StateReader(std::istream& stream, std::string source);
+  StateReader(const StateReader&) = delete;
+  StateReader& operator=(const StateReader&) = delete;
+  ~StateReader() = default;
   /// Throws Error(unsupported) for a version that this build does not know.
   void require_version() const;
 
@@ -118,6 +149,7 @@ class StateReader {
  private:
   static constexpr std::size_t kPieceBytes = 1 << 20;
   std::uint64_t take(void* to, std::uint64_t bytes);
+  std::uint64_t take_stored(void* to, std::uint64_t bytes);
   [[noreturn]] void cut(std::uint64_t beyond = 0) const;
   void require_stream() const;
 
@@ -125,7 +157,8 @@ class StateReader {
   std::string source_;
   std::uint32_t version_ = 0;
   std::uint64_t body_ = 0;
-  std::uint64_t left_ = kStateHeadBytes;  // bytes left of the head, and later of the body
+  std::uint64_t left_ = kStateHeadBytes;  // bytes left of the head, and later of the body, before packing
+  std::optional<codec::PieceReader> pieces_;
   StateHash hash_;
 };
 

@@ -48,10 +48,13 @@ void put_body(StateWriter& out, const SavedState& state) {
     out.numbers(residual.range.values.values());
   }
   out.number(static_cast<std::uint32_t>(state.sync_modes.anchors.size()));
+  const auto put_values = [&](std::uint32_t tensor, const auto& values) {
+    out.put(values.data(), values.size(), element_bytes(state.tensors[tensor].dtype));
+  };
   for (const SavedAnchor& anchor : state.sync_modes.anchors) {
     out.number(anchor.tensor);
-    out.numbers(std::span(anchor.parameters));
-    out.numbers(std::span(anchor.momentum));
+    put_values(anchor.tensor, anchor.parameters);
+    put_values(anchor.tensor, anchor.momentum);
   }
   out.number(static_cast<std::uint32_t>(state.sync_modes.results.size()));
   for (const SavedResult& result : state.sync_modes.results) {
@@ -59,7 +62,7 @@ void put_body(StateWriter& out, const SavedState& state) {
     out.number(result.step);
     out.number(result.scale);
     out.number(static_cast<std::uint8_t>(result.nonfinite));
-    out.numbers(std::span(result.values));
+    put_values(result.tensor, result.values);
   }
   out.number(static_cast<std::uint32_t>(state.sync_modes.local_steps.size()));
   for (const SavedLocalSteps& local : state.sync_modes.local_steps) {
@@ -78,14 +81,23 @@ void put_body(StateWriter& out, const SavedState& state) {
 }  // namespace
 
 void write_state(const SavedState& state, std::ostream& stream) {
+  if (state.packed) {
+    codec::require_packing();
+  }
   StateWriter size(nullptr);
   put_body(size, state);
   StateWriter out(&stream);
   out.put(kStateMagic.data(), kStateMagic.size());
-  out.number(state.tables.empty() ? kStateWithoutTables : kStateVersion);
+  out.number((state.tables.empty() ? kStateWithoutTables : kStateVersion) | (state.packed ? kPackedFlag : 0));
   out.number(std::uint32_t{0});
   out.number(size.bytes());
+  if (state.packed) {
+    out.begin_pieces();
+  }
   put_body(out, state);
+  if (state.packed) {
+    out.end_pieces();
+  }
   out.number(out.hash());
   if (!stream.flush()) {
     throw Error(ErrorCode::invalid_argument, "save: the stream took only a part of the state; is the disk full?");

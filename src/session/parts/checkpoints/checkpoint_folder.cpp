@@ -123,14 +123,6 @@ void write_checkpoint_state(const std::filesystem::path& directory, const Checkp
   sync_directory(directory);  // the folder may be new
 }
 
-void write_checkpoint_parameters(const std::filesystem::path& directory, const CheckpointName& name,
-                                 const wire::Bytes& parameters) {
-  unlink_link(directory / name.text());
-  DurableFile(directory / name.text(), std::string(kParametersFile), [&](std::ostream& stream) {
-    stream.write(reinterpret_cast<const char*>(parameters.data()), static_cast<std::streamsize>(parameters.size()));
-  }).commit();
-}
-
 void rotate_checkpoints(const std::filesystem::path& directory, int keep) {
   std::optional<std::uint64_t> oldest;  // the oldest step of a kept checkpoint
   std::set<std::uint64_t> newer;        // steps of newer checkpoints

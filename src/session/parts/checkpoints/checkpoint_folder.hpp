@@ -34,15 +34,13 @@ struct CheckpointName {
 
 /// Returns the XXH3 of sizes, types and values.
 [[nodiscard]] std::uint64_t hash_of(std::span<const ConstView> parameters);
-/// Returns the bytes of a file of parameters.
-[[nodiscard]] wire::Bytes encode_parameters(std::span<const ConstView> parameters, std::uint64_t step);
 
 /// Both functions write a file to the disk before it gets its name. They throw Error(invalid_argument) if it cannot be
-/// written.
+/// written, and Error(unsupported) if it is to be packed and there is no libzstd.
 void write_checkpoint_state(const std::filesystem::path& directory, const CheckpointName& name,
                             const SavedState& state);
 void write_checkpoint_parameters(const std::filesystem::path& directory, const CheckpointName& name,
-                                 const wire::Bytes& parameters);
+                                 std::span<const ConstView> parameters, bool packed);
 /// Removes all but the `keep` newest complete checkpoints, everything older than these, and, with a warning,
 /// checkpoints that never became complete.
 void rotate_checkpoints(const std::filesystem::path& directory, int keep);
@@ -54,8 +52,8 @@ void rotate_checkpoints(const std::filesystem::path& directory, int keep);
 /// Renames checkpoints of steps after `step`, from which no rank continues, to NAME.unusable.
 void set_aside_later_checkpoints(const std::filesystem::path& directory, std::uint64_t step);
 
-/// Returns the values that encode_parameters() wrote for views of the same sizes and types. Throws Error(mismatch) if
-/// these differ, Error(corrupt) for damage, and Error(invalid_argument) if the file cannot be read.
+/// Returns the values that write_checkpoint_parameters() wrote for views of the same sizes and types. Throws
+/// Error(mismatch) if these differ, Error(corrupt) for damage, and Error(invalid_argument) if the file cannot be read.
 [[nodiscard]] std::vector<wire::Bytes> read_checkpoint_parameters(const std::filesystem::path& directory,
                                                                   const CheckpointName& name,
                                                                   std::span<const View> parameters);

@@ -7,7 +7,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/durable_file.hpp"
+#include "base/own_files.hpp"
 #include "base/regular_file.hpp"
+#include "codec/packed_pieces.hpp"
 #include "gradwire/error.hpp"
 #include "session/parts/checkpoints/checkpoint_folder.hpp"
 #include "session/state/state_stream.hpp"
@@ -37,6 +40,9 @@ class ParametersReader {
   /// Returns the values of all parameters if they match those here, otherwise none. Throws Error(corrupt) if the hash
   /// is wrong.
   [[nodiscard]] std::vector<wire::Bytes> read() {
+    if (packed_) {
+      return read_packed();
+    }
     std::vector<wire::Bytes> values;
     StateHash hash;
     file_.seek(0);
@@ -64,14 +70,18 @@ class ParametersReader {
 
   std::uint64_t read_heads() {
     std::string magic(kMagic.size(), '\0');
-    if (file_.size() < kFileHead + kHash || file_.read(magic.data(), magic.size()) < magic.size() || magic != kMagic ||
-        number<std::uint32_t>() != kVersion) {
+    if (file_.size() < kFileHead + kHash || file_.read(magic.data(), magic.size()) < magic.size() || magic != kMagic) {
       fail();
     }
-    const auto count = number<std::uint32_t>();
+    const auto version = number<std::uint32_t>();
+    packed_ = version == (kVersion | kPackedFlag);
+    const auto count = count_ = number<std::uint32_t>();
     const auto step = number<std::uint64_t>();
-    if (count > kMost) {
+    if ((version != kVersion && !packed_) || count > kMost) {
       fail();
+    }
+    if (packed_) {
+      return step;
     }
     std::uint64_t at = kFileHead;
     const std::uint64_t end = file_.size() - kHash;
@@ -101,6 +111,41 @@ class ParametersReader {
     return step;
   }
 
+  // The hash of all bytes comes first: pieces of a file that is whole need no advice of their own.
+  std::vector<wire::Bytes> read_packed() {
+    StateHash hash;
+    file_.seek(0);
+    pass(file_.size() - kHash, hash);
+    if (number<std::uint64_t>() != hash.value()) {
+      fail();
+    }
+    file_.seek(kFileHead);
+    codec::PieceReader pieces(
+        [this](std::span<std::byte> to) {
+          if (file_.read(to.data(), to.size()) < to.size()) {
+            fail();
+          }
+        },
+        name_, "");
+    std::vector<wire::Bytes> values;
+    for (std::uint32_t i = 0; i < count_; ++i) {
+      DType dtype{};
+      std::uint64_t count = 0;
+      pieces.read(std::as_writable_bytes(std::span(&dtype, 1)));
+      pieces.read(std::as_writable_bytes(std::span(&count, 1)));
+      if (i >= parameters_.size() || parameters_[i].dtype != dtype || parameters_[i].count != count) {
+        other_ = i;
+        return {};
+      }
+      pieces.read(values.emplace_back(bytes_of(parameters_[i])));
+    }
+    if (count_ < parameters_.size()) {
+      other_ = count_;
+      return {};
+    }
+    return values;
+  }
+
   void read_into(wire::Bytes& to, StateHash& hash) {
     if (file_.read(to.data(), to.size()) < to.size()) {
       fail();
@@ -120,6 +165,8 @@ class ParametersReader {
   std::string name_;
   std::span<const View> parameters_;
   std::optional<std::size_t> other_;
+  bool packed_ = false;
+  std::uint32_t count_ = 0;  // parameters of the file
   std::uint64_t step_;
 };
 
@@ -134,24 +181,31 @@ std::uint64_t hash_of(std::span<const ConstView> parameters) {
   return hash;
 }
 
-wire::Bytes encode_parameters(std::span<const ConstView> parameters, std::uint64_t step) {
-  std::uint64_t bytes = 64;
-  for (const ConstView& view : parameters) {
-    bytes += bytes_of(view) + 16;
+void write_checkpoint_parameters(const std::filesystem::path& directory, const CheckpointName& name,
+                                 std::span<const ConstView> parameters, bool packed) {
+  if (packed) {
+    codec::require_packing();
   }
-  wire::Bytes out;
-  out.reserve(bytes);  // so that large parameters are copied once
-  wire::put(out, kMagic.data(), kMagic.size());
-  wire::put_number(out, kVersion);
-  wire::put_number(out, static_cast<std::uint32_t>(parameters.size()));
-  wire::put_number(out, step);
-  for (const ConstView& view : parameters) {
-    wire::put_number(out, static_cast<std::uint8_t>(view.dtype));
-    wire::put_number(out, view.count);
-    wire::put(out, view.data, bytes_of(view));
-  }
-  wire::put_number(out, static_cast<std::uint64_t>(XXH3_64bits(out.data(), out.size())));
-  return out;
+  unlink_link(directory / name.text());
+  DurableFile(directory / name.text(), std::string(kParametersFile), [&](std::ostream& stream) {
+    StateWriter out(&stream);
+    out.put(kMagic.data(), kMagic.size());
+    out.number(kVersion | (packed ? kPackedFlag : 0));
+    out.number(static_cast<std::uint32_t>(parameters.size()));
+    out.number(name.step);
+    if (packed) {
+      out.begin_pieces();
+    }
+    for (const ConstView& view : parameters) {
+      out.number(static_cast<std::uint8_t>(view.dtype));
+      out.number(view.count);
+      out.put(view.data, bytes_of(view), element_bytes(view.dtype));
+    }
+    if (packed) {
+      out.end_pieces();
+    }
+    out.number(out.hash());
+  }).commit();
 }
 
 std::vector<wire::Bytes> read_checkpoint_parameters(const std::filesystem::path& directory, const CheckpointName& name,

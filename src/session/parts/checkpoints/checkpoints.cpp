@@ -1,22 +1,52 @@
 #include "session/parts/checkpoints/checkpoints.hpp"
 
+#include <cstring>
 #include <utility>
 
 #include "base/log.hpp"
+#include "codec/packed_pieces.hpp"
+#include "memory/paged_vector.hpp"
 #include "session/parts/checkpoints/checkpoint_folder.hpp"
 
 namespace gradwire::session {
 namespace {
 
+// Parameters as of the call, for the thread that writes them.
+struct Copies {
+  memory::ScratchVector<std::byte> bytes;
+  std::vector<ConstView> views;
+};
+
+Copies copy(std::span<const ConstView> parameters) {
+  constexpr std::size_t kAligned = 8;
+  const auto bytes_of = [](const ConstView& view) { return view.count * element_bytes(view.dtype); };
+  std::size_t bytes = 0;
+  for (const ConstView& view : parameters) {
+    bytes += bytes_of(view) + kAligned;
+  }
+  Copies copies;
+  copies.bytes.resize(bytes);
+  std::size_t at = 0;
+  for (const ConstView& view : parameters) {
+    std::byte* place = copies.bytes.data() + at;
+    if (view.count > 0) {
+      std::memcpy(place, view.data, bytes_of(view));
+    }
+    copies.views.push_back(ConstView{place, view.count, view.dtype});
+    at += (bytes_of(view) + kAligned - 1) / kAligned * kAligned;
+  }
+  return copies;
+}
+
 // A future keeps the arguments of its function, so the state and the parameters are moved into this function, which
 // frees their memory when it returns.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 void write_checkpoint(const std::filesystem::path& directory, const CheckpointName& name, int keep, SavedState saved,
-                      wire::Bytes parameters) {  // NOLINT(performance-unnecessary-value-param)
+                      Copies parameters) {  // NOLINT(performance-unnecessary-value-param)
   try {
     write_checkpoint_state(directory, name, saved);
     if (saved.rank == 0) {
-      write_checkpoint_parameters(directory, name, parameters);
+      write_checkpoint_parameters(directory, name, parameters.views, saved.packed);
       rotate_checkpoints(directory, keep);
     }
   } catch (const std::exception& error) {
@@ -59,11 +89,14 @@ void Checkpoints::write(SavedState state, std::span<const ConstView> parameters,
   if (name.text() == restored_) {
     return;  // it is complete; writing its files once more could lose it
   }
-  wire::Bytes bytes = state.rank == 0 ? encode_parameters(parameters, state.step) : wire::Bytes();
-  writing_ = std::async(std::launch::async, [directory = directory_, name, keep, state = std::move(state),
-                                             bytes = std::move(bytes)]() mutable {
-    write_checkpoint(directory, name, keep, std::exchange(state, {}), std::exchange(bytes, {}));
-  });
+  if (state.packed) {
+    codec::require_packing();
+  }
+  writing_ = std::async(std::launch::async,
+                        [directory = directory_, name, keep, copies = state.rank == 0 ? copy(parameters) : Copies(),
+                         state = std::move(state)]() mutable {
+                          write_checkpoint(directory, name, keep, std::exchange(state, {}), std::exchange(copies, {}));
+                        });
 }
 
 void Checkpoints::wait() {
