@@ -43,8 +43,9 @@ class FileRequests {
   FileRequests& operator=(const FileRequests&) = delete;
   virtual ~FileRequests() = default;
 
-  /// Begins a request; the caller keeps their number within what the object was made for. One thread at a time.
-  virtual void begin(const FileRequest& request) = 0;
+  /// Begins a request; the caller keeps their number within what the object was made for. False: the system does not
+  /// take it, and the caller makes it otherwise. One thread at a time.
+  [[nodiscard]] virtual bool begin(const FileRequest& request) = 0;
   /// Appends the requests that have ended since the last call; where `waits`, it waits until there is one. One thread
   /// at a time, beside begin().
   virtual void collect(std::vector<FileResult>& ended, bool waits) = 0;

@@ -14,6 +14,7 @@
 #include "base/forked.hpp"
 #include "base/mutex.hpp"
 #include "memory/file_requests.hpp"
+#include "memory/scratch_file.hpp"
 
 namespace gradwire::memory {
 
@@ -40,8 +41,8 @@ struct PageFileStatistics {
 /// Any thread may call any function. The caller orders requests: a page that is under way in one request may not be in
 /// another one before wait() returned for the first, unless both read. Requests end in any order.
 ///
-/// In a forked child every function but the destructor throws Error(unsupported), and the destructor touches nothing.
-/// Since the kernel reads into memory that a fork shares, a fork waits until no request is under way.
+/// In a forked child requests throw Error(unsupported), and the destructor leaves the parent's file as it is. A fork
+/// waits until no request is under way, since the kernel writes to memory that the child would share.
 class PageFile {
  public:
   using Page = std::uint64_t;
@@ -85,6 +86,43 @@ class PageFile {
   [[nodiscard]] std::size_t page_bytes() const noexcept { return options_.page_bytes; }
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return options_.folder; }
   [[nodiscard]] PageFileStatistics statistics() const;
+
+  /// Waits until nothing is under way and holds the file's lock during a fork.
+  void lock_for_fork() noexcept ACQUIRE(mutex_);
+  void unlock_after_fork() noexcept RELEASE(mutex_) { mutex_.unlock(); }
+
+ private:
+  struct Request {
+    FileRequest what;
+    Page first = 0;
+    std::uint32_t number = 0;  // 0: the slot is free
+    bool ended = false;
+    std::int64_t result = 0;
+  };
+
+  [[nodiscard]] Ticket begin(const FileRequest& what, Page first) REQUIRES(mutex_);
+  void collect(bool waits) REQUIRES(mutex_);
+  template <class Reached>
+  void wait_until(Reached reached) REQUIRES(mutex_);
+  void complete(const Request& request);
+  void check(const Request& request);
+  [[nodiscard]] Page check_pages(Page first, const std::byte* memory, std::size_t bytes) const;
+  [[noreturn]] void fail(const Request& request, int reason);
+
+  Home home_;
+  PageFileOptions options_;
+  ScratchFile file_;
+  std::unique_ptr<FileRequests> requests_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Request> slots_ GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> free_slots_ GUARDED_BY(mutex_);
+  std::uint32_t number_ GUARDED_BY(mutex_) = 0;  // of the newest request
+  std::vector<FileResult> ended_;                // belongs to the thread that set `collecting_`
+  bool collecting_ GUARDED_BY(mutex_) = false;
+  std::uint32_t under_way_ GUARDED_BY(mutex_) = 0;
+  std::vector<std::uint64_t> checksums_ GUARDED_BY(mutex_);  // by page; 0: it has no content
+  PageFileStatistics statistics_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::memory
