@@ -300,6 +300,14 @@ bool Plan::is_auto() const noexcept {
   return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return !bucket.levels.empty(); });
 }
 
+exchange::ResidualForm Plan::residual_form(int rank) const {
+  exchange::ResidualForm form{.rank = static_cast<std::uint32_t>(rank)};
+  for (const TensorPlan& tensor : tensors) {
+    form.dtypes.push_back(tensor.policy.residuals.dtype);
+  }
+  return form;
+}
+
 bool Plan::has_modes() const noexcept {
   return std::any_of(buckets.begin(), buckets.end(),
                      [](const Bucket& bucket) { return !policy::is_step(bucket.sync); });

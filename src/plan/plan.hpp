@@ -92,6 +92,8 @@ struct Plan {
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
 
+  /// Returns how the store of a rank's residuals keeps them.
+  [[nodiscard]] exchange::ResidualForm residual_form(int rank) const;
   /// Returns whether a library sums the bucket inside nodes.
   [[nodiscard]] bool by_library(const Bucket& bucket) const noexcept {
     return options.node_sums && bucket.algorithm == Algorithm::hierarchical;

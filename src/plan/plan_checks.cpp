@@ -130,6 +130,12 @@ void check_policy(const Policy& policy, const PlanOptions& options) {
   if (!options.packs_frames && policy::packs_frames(policy)) {
     throw Error(ErrorCode::unsupported, "policy " + policy.source + ": " + std::string(policy::kPacksOnHosts));
   }
+  if (!options.packs_frames && policy::places_residuals(policy)) {
+    throw Error(ErrorCode::unsupported, "policy " + policy.source + ": " + std::string(policy::kResidualsOnHosts));
+  }
+  if (policy::stores_residuals(policy)) {
+    refuse_whole(policy, "residuals = { store = ... } is not supported yet; remove store and memory");
+  }
   check_batch(policy);
   check_measuring(policy);
 }

@@ -38,6 +38,7 @@ constexpr std::array kHomes{
     KeyHome{"communicator_size", kRule},
     KeyHome{"communicator_name", kRule},
     KeyHome{"roles", kRequest},
+    KeyHome{"residuals", kRequest},
     KeyHome{"device_residuals", "in [memory]"},
     KeyHome{"bind", "in [memory]"},
     KeyHome{"limit", "in [memory]"},

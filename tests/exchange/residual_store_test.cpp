@@ -78,7 +78,9 @@ TEST(ResidualStore, UndoesAStep) {
     for (const auto& [key, ranges] : store.entries()) {
       entries[key];
       for (const ResidualStore::Range& range : ranges) {
-        entries[key][range.offset].assign(range.values.begin(), range.values.end());
+        for (std::uint64_t i = 0; i < range.values.size(); ++i) {
+          entries[key][range.offset].push_back(range.values[i]);
+        }
       }
     }
     return entries;

@@ -61,6 +61,7 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
   require_memory(plan);
   statistics_.resize(plan.groups.size());
   executors_.set_plan(plan);
+  residuals_.store().set_form(plan.residual_form(info().rank));
   if (plan.link) {
     executors_.know_link(exchange::given_cluster(*plan.link, *plan.tiers));
   }
@@ -88,7 +89,8 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
       residuals_.store().copy_before_changes(static_cast<std::uint32_t>(part.tensor));
     }
   }
-  auto residuals = std::make_unique<exchange::BucketResiduals>(residuals_.store(), bucket.parts, bucket.decay);
+  auto residuals =
+      std::make_unique<exchange::BucketResiduals>(residuals_.store(), bucket.parts, bucket.decay, step.step);
   exchange::CallRequest asked = calls_.request(plan, bucket, step);
   if (!step.plain) {
     asked.held = residuals->held();

@@ -21,7 +21,8 @@
 namespace gradwire::session {
 
 inline constexpr std::string_view kStateMagic = "gradwire";
-inline constexpr std::uint32_t kStateVersion = 4;
+inline constexpr std::uint32_t kStateVersion = 5;  // its residuals have dtypes
+inline constexpr std::uint32_t kStateWithTables = 4;
 inline constexpr std::uint32_t kStateWithoutTables = 3;
 inline constexpr std::size_t kStateHeadBytes = 24;  // magic, version, zero, bytes of the body
 

@@ -1,4 +1,5 @@
 // Writes a state in the format of docs/reference/state-format.md.
+#include <algorithm>
 #include <span>
 
 #include "gradwire/error.hpp"
@@ -24,7 +25,15 @@ void put_table(StateWriter& out, const table::SavedTable& table) {
   }
 }
 
-void put_body(StateWriter& out, const SavedState& state) {
+// Returns the oldest version that can hold the state, so that older builds read what they can.
+std::uint32_t version_for(const SavedState& state) {
+  const bool narrow = std::any_of(state.residuals.begin(), state.residuals.end(), [](const SavedResidual& residual) {
+    return residual.range.values.dtype() != DType::f32;
+  });
+  return narrow ? kStateVersion : state.tables.empty() ? kStateWithoutTables : kStateWithTables;
+}
+
+void put_body(StateWriter& out, const SavedState& state, std::uint32_t version) {
   out.number(static_cast<std::uint32_t>(state.rank));
   out.number(static_cast<std::uint32_t>(state.world_size));
   out.number(state.step);
@@ -45,7 +54,10 @@ void put_body(StateWriter& out, const SavedState& state) {
     out.number(static_cast<std::uint8_t>(residual.key.site));
     out.number(residual.range.offset);
     out.number(static_cast<std::uint64_t>(residual.range.values.size()));
-    out.numbers(residual.range.values.values());
+    if (version >= kStateVersion) {
+      out.number(static_cast<std::uint8_t>(residual.range.values.dtype()));
+    }
+    out.numbers(residual.range.values.bytes());
   }
   out.number(static_cast<std::uint32_t>(state.sync_modes.anchors.size()));
   for (const SavedAnchor& anchor : state.sync_modes.anchors) {
@@ -67,7 +79,7 @@ void put_body(StateWriter& out, const SavedState& state) {
     out.number(local.put_off_to);
     out.number(static_cast<std::uint8_t>(local.moved));
   }
-  if (!state.tables.empty()) {
+  if (version >= kStateWithTables) {
     out.number(static_cast<std::uint32_t>(state.tables.size()));
     for (const table::SavedTable& table : state.tables) {
       put_table(out, table);
@@ -78,14 +90,15 @@ void put_body(StateWriter& out, const SavedState& state) {
 }  // namespace
 
 void write_state(const SavedState& state, std::ostream& stream) {
+  const std::uint32_t version = version_for(state);
   StateWriter size(nullptr);
-  put_body(size, state);
+  put_body(size, state, version);
   StateWriter out(&stream);
   out.put(kStateMagic.data(), kStateMagic.size());
-  out.number(state.tables.empty() ? kStateWithoutTables : kStateVersion);
+  out.number(version);
   out.number(std::uint32_t{0});
   out.number(size.bytes());
-  put_body(out, state);
+  put_body(out, state, version);
   out.number(out.hash());
   if (!stream.flush()) {
     throw Error(ErrorCode::invalid_argument, "save: the stream took only a part of the state; is the disk full?");

@@ -1,0 +1,93 @@
+// Residuals of consecutive elements of a tensor, kept as f32 or narrower. Encoders see them as f32 in any case.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "codec/codec.hpp"
+#include "gradwire/dtype.hpp"
+#include "kernels/stochastic_bf16.hpp"
+#include "memory/paged_vector.hpp"
+
+namespace gradwire::exchange {
+
+/// Chooses the random bits by which values are rounded where they are stored: a pure function of what it holds and of
+/// the index of the element in its tensor. f32 needs none.
+struct ResidualRounding {
+  enum class Use : std::uint8_t { step, change, conversion };
+
+  std::uint32_t seed = 0;
+  std::uint32_t rank = 0;  // so that the errors of ranks are independent
+  std::uint32_t tensor = 0;
+  codec::EncodeSite site = codec::EncodeSite::none;
+  Use use = Use::step;
+  std::uint64_t number = 0;  // the step, or how many changes were made before
+
+  /// The key of the elements whose index has these upper 32 bits.
+  [[nodiscard]] kernels::RoundingKey key(std::uint32_t index_high) const noexcept;
+};
+
+class ResidualValues {
+ public:
+  ResidualValues() = default;
+  /// `count` zeros. `dtype` is f32 or bf16.
+  explicit ResidualValues(std::uint64_t count, DType dtype = DType::f32);
+  explicit ResidualValues(std::span<const float> values);
+  ResidualValues(std::initializer_list<float> values) : ResidualValues(std::span(values.begin(), values.size())) {}
+
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return bytes_.size() / element_bytes(dtype_); }
+  [[nodiscard]] bool empty() const noexcept { return bytes_.empty(); }
+  /// The values as they are stored.
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_.values(); }
+  [[nodiscard]] std::span<std::byte> bytes() noexcept { return {bytes_.data(), bytes_.size()}; }
+  [[nodiscard]] float operator[](std::uint64_t index) const noexcept;
+
+  /// The values themselves, where they are f32; otherwise null.
+  [[nodiscard]] float* floats() noexcept;
+  /// Values [first, first + count) as f32: in place, or written to `scratch`, which holds as many.
+  [[nodiscard]] const float* load(std::uint64_t first, std::uint64_t count, float* scratch) const noexcept;
+  /// Stores f32 values, rounded where the dtype asks for it. `index` is that of the first value in its tensor.
+  void store(std::uint64_t first, std::uint64_t count, const float* values, const ResidualRounding& rounding,
+             std::uint64_t index) noexcept;
+  /// Copies stored values of the same dtype.
+  void copy(std::uint64_t first, std::uint64_t count, const ResidualValues& from, std::uint64_t from_first) noexcept;
+  void fill_zero(std::uint64_t first, std::uint64_t count) noexcept;
+  [[nodiscard]] bool any_nonzero(std::uint64_t first, std::uint64_t count) const noexcept;
+  /// values[i] = change(values[i], i) for all i, as f32.
+  template <class Change>
+  void change(std::uint64_t first, std::uint64_t count, const ResidualRounding& rounding, std::uint64_t index,
+              Change change);
+
+  [[nodiscard]] ResidualValues part(std::uint64_t first, std::uint64_t count) const;
+  /// The same values in another dtype.
+  [[nodiscard]] ResidualValues as(DType dtype, const ResidualRounding& rounding, std::uint64_t index) const;
+
+  /// Returns the handle of their memory, for PagePool::compact().
+  [[nodiscard]] memory::Block& block() noexcept { return bytes_.block(); }
+  /// Compares the values, of any dtype.
+  friend bool operator==(const ResidualValues& a, const ResidualValues& b);
+
+ private:
+  DType dtype_ = DType::f32;
+  memory::PagedVector<std::byte, memory::MemoryUse::residuals> bytes_;
+};
+
+template <class Change>
+void ResidualValues::change(std::uint64_t first, std::uint64_t count, const ResidualRounding& rounding,
+                            std::uint64_t index, Change change) {
+  constexpr std::uint64_t kPiece = 256;
+  for (std::uint64_t done = 0; done < count; done += kPiece) {
+    float room[kPiece];
+    const std::uint64_t some = count - done < kPiece ? count - done : kPiece;
+    const float* before = load(first + done, some, room);
+    for (std::uint64_t i = 0; i < some; ++i) {
+      room[i] = change(before[i], done + i);
+    }
+    store(first + done, some, room, rounding, index + done);
+  }
+}
+
+}  // namespace gradwire::exchange
