@@ -49,7 +49,7 @@ void put_values(wire::Bytes& out, const exchange::ResidualValues& values, CopyFo
   std::vector<float> widened(std::min<std::uint64_t>(kPiece, values.size()));
   for (std::uint64_t first = 0; first < values.size(); first += kPiece) {
     const std::uint64_t some = std::min<std::uint64_t>(kPiece, values.size() - first);
-    const std::span<const float> piece(values.load(first, some, widened.data()), some);
+    const std::span<const float> piece(values.look(first, some, widened.data()), some);
     const codec::Elements elements{static_cast<std::uint32_t>(piece.size()), bytes_each(form.exact)};
     const std::size_t at = out.size() + sizeof(std::uint32_t);
     out.resize(at + elements.bytes());

@@ -7,11 +7,14 @@
 namespace gradwire::memory {
 namespace {
 
-constexpr std::size_t kMostPageBytes = std::size_t{256} << 10;
+// Disks want large requests; but pages under way at once are a part of the memory.
+constexpr std::uint64_t kMostPageBytes = std::uint64_t{256} << 10;
+constexpr std::uint64_t kPagesInMemory = 16;
 
-// Returns the size of pages of an array: pages of one array have about the same, and none is much smaller.
-std::size_t page_bytes_of(std::size_t bytes) {
-  const std::size_t pages = (bytes + kMostPageBytes - 1) / kMostPageBytes;
+// Returns the size of an array's pages, of which none is much smaller than the others.
+std::size_t page_bytes_of(std::size_t bytes, std::uint64_t memory) {
+  const std::size_t most = std::clamp<std::uint64_t>(memory / kPagesInMemory, kFileUnit, kMostPageBytes);
+  const std::size_t pages = (bytes + most - 1) / most;
   const std::size_t each = (bytes + pages - 1) / pages;
   return (each + kFileUnit - 1) / kFileUnit * kFileUnit;
 }
@@ -21,7 +24,7 @@ std::size_t page_bytes_of(std::size_t bytes) {
 SpilledBytes::SpilledBytes(std::shared_ptr<SpillCache> cache, std::size_t bytes)
     : cache_(std::move(cache)), bytes_(bytes) {
   if (bytes > 0) {
-    page_bytes_ = page_bytes_of(bytes);
+    page_bytes_ = page_bytes_of(bytes, cache_->memory());
     pages_ = cache_->add(bytes, page_bytes_);
   }
 }

@@ -144,9 +144,8 @@ CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
                      "are those that MPI finds");
   }
   if (policy::stores_residuals(policy_)) {
-    throw Error(
-        ErrorCode::unsupported,
-        "policy " + policy_.source + ": residuals = { store = ... } is not supported yet; remove store and memory");
+    throw Error(ErrorCode::unsupported,
+                "policy " + policy_.source + ": residuals = { store = ... } needs a session; remove store and memory");
   }
   if (policy::places_residuals(policy_)) {
     notes_.push_back(policy_.source + ": " + std::string(policy::kResidualsOnHosts));

@@ -43,13 +43,13 @@ std::vector<policy::Level> ways_of(const Bucket& bucket) {
   return levels;
 }
 
-struct Residuals {
+struct ResidualBytes {
   std::uint64_t local = 0;
   std::uint64_t summed = 0;
 };
 
-Residuals residuals_of(const exchange::ResidualUse& use) {
-  Residuals residuals{.local = use.local.count * kResidualBytes, .summed = use.owned.count * kResidualBytes};
+ResidualBytes residuals_of(const exchange::ResidualUse& use) {
+  ResidualBytes residuals{.local = use.local.count * kResidualBytes, .summed = use.owned.count * kResidualBytes};
   for (const exchange::ResidualUse::Range& range : use.summed) {
     residuals.summed += range.count * kResidualBytes;
   }
@@ -109,7 +109,8 @@ struct Saving {
 // Holds the use of a plan, and what its parts come from.
 struct Account {
   MemoryUse use;
-  std::vector<std::uint64_t> residuals;  // by group, second buffers with them
+  std::vector<std::uint64_t> residuals;                          // by group, second buffers with them
+  std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
 
@@ -121,7 +122,7 @@ struct Account {
 Account account_of(const Plan& plan, int rank) {
   // A model has few kinds of buckets, and a lane of many ranks many instructions.
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
-  std::map<Kind, std::pair<Residuals, Frames>> kinds;
+  std::map<Kind, std::pair<ResidualBytes, Frames>> kinds;
   Account account{.use = {}, .residuals = std::vector<std::uint64_t>(plan.groups.size())};
   MemoryUse& use = account.use;
   const std::uint64_t buffers = plan.options.undoable ? 2 : 1;
@@ -136,18 +137,25 @@ Account account_of(const Plan& plan, int rank) {
     auto& [residuals, frames] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
-      const Residuals kept = residuals_of(call.call.residuals);
+      const ResidualBytes kept = residuals_of(call.call.residuals);
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
       const Frames held = frames_of(call);
       frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all)};
     }
     use.local += residuals.local;
     use.summed += residuals.summed;
-    account.residuals[bucket.group] += buffers * (residuals.local + residuals.summed);
+    const std::uint64_t kept = buffers * (residuals.local + residuals.summed);
+    account.residuals[bucket.group] += kept;
+    if (const auto place = place_of(plan.groups[bucket.group].policy.residuals); place && kept > 0) {
+      account.places[*place] += kept;
+    }
     account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
     account.all_frames += frames.all;
   }
   use.second = (buffers - 1) * (use.local + use.summed);
+  for (const auto& [place, bytes] : account.places) {
+    use.in_files += bytes - std::min(bytes, place.memory);
+  }
   use.frames = account.frames(plan.in_flight_bytes);
   return account;
 }
@@ -173,11 +181,15 @@ std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
 
 MemoryUse memory_of(const Plan& plan, int rank) { return account_of(plan, rank).use; }
 
+std::map<exchange::ResidualPlace, std::uint64_t> residuals_by_place(const Plan& plan, int rank) {
+  return account_of(plan, rank).places;
+}
+
 std::string explain_memory(const Plan& plan) {
   const Account account = account_of(plan, 0);
   const MemoryUse& use = account.use;
   std::vector<std::vector<std::string>> rows{{"memory of a rank", "bytes"}};
-  const auto add = [&](const char* purpose, std::uint64_t bytes) {
+  const auto add = [&](const std::string& purpose, std::uint64_t bytes) {
     if (bytes > 0) {
       rows.push_back({purpose, format_bytes(bytes)});
     }
@@ -186,6 +198,9 @@ std::string explain_memory(const Plan& plan) {
   add("residuals of its own values", use.local);
   add("residuals of its sums", use.summed);
   add("second buffers of residuals", use.second);
+  for (const auto& [place, bytes] : account.places) {
+    add("of these in a file in " + place.folder, bytes - std::min(bytes, place.memory));
+  }
   add("copies of sync modes", use.copies);
   add("frames, at most", use.frames);
   rows.push_back({"the session, in all", format_bytes(use.session())});

@@ -124,6 +124,22 @@ void check_node_sums(const std::string& who, const Policy& policy) {
   }
 }
 
+// A program may have made the policy.
+void check_residuals(const Policy& policy) {
+  const auto check = [&](const TensorPolicy& one) {
+    const Residuals& residuals = one.residuals;
+    if (!residuals.store.empty() &&
+        (!residuals.store.starts_with(policy::kFileStore) || residuals.memory < policy::kLeastStoreMemory)) {
+      refuse_whole(policy, "residuals have store = \"" + residuals.store + "\" and memory = " +
+                               format_bytes(residuals.memory) + "; write \"file:DIR\" and at least 64KiB");
+    }
+  };
+  check(policy.defaults);
+  for (const Policy::Rule& rule : policy.rules) {
+    check(rule.policy);
+  }
+}
+
 }  // namespace
 
 void check_policy(const Policy& policy, const PlanOptions& options) {
@@ -133,9 +149,7 @@ void check_policy(const Policy& policy, const PlanOptions& options) {
   if (!options.packs_frames && policy::places_residuals(policy)) {
     throw Error(ErrorCode::unsupported, "policy " + policy.source + ": " + std::string(policy::kResidualsOnHosts));
   }
-  if (policy::stores_residuals(policy)) {
-    refuse_whole(policy, "residuals = { store = ... } is not supported yet; remove store and memory");
-  }
+  check_residuals(policy);
   check_batch(policy);
   check_measuring(policy);
 }

@@ -141,14 +141,13 @@ Residuals PolicyValues::read_residuals(const toml::node& node) const {
                }},
               {"store",
                [&](const toml::node& n) {
-                 constexpr std::string_view kFile = "file:";
                  residuals.store = read_string(n, "store", "a string such as \"file:/scratch\"");
-                 if (!residuals.store.starts_with(kFile) || residuals.store.size() == kFile.size()) {
+                 if (!residuals.store.starts_with(kFileStore) || residuals.store.size() == kFileStore.size()) {
                    fail(n, "store \"" + residuals.store + "\"; write \"file:DIR\", the folder of a scratch file");
                  }
                }},
               {"memory", [&](const toml::node& n) {
-                 residuals.memory = read_bytes(n, "memory", 0, kMostMemory);
+                 residuals.memory = read_bytes(n, "memory", kLeastStoreMemory, kMostMemory);
                  bounded = true;
                }}});
   if (bounded == residuals.store.empty()) {

@@ -36,7 +36,7 @@ void fold_into(ResidualStore::Values& residuals, std::uint64_t first, std::uint6
   for (std::uint64_t done = 0; done < count; done += kPiece) {
     float room[kPiece];
     const std::uint64_t some = std::min(kPiece, count - done);
-    const float* residual = residuals.load(first + done, some, room);
+    const float* residual = residuals.look(first + done, some, room);
     for (std::uint64_t i = 0; i < some; ++i) {
       const float held = worth.decay * residual[i];
       if (held != 0) {  // adding 0 would change a value of -0; devices, which cannot skip a tile, do the same
@@ -58,7 +58,7 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
   if (count == 0) {
     return;
   }
-  Range kept{offset, Values(count, form_.dtype_of(key.tensor))};
+  Range kept{offset, Values(count, form_.dtype_of(key.tensor), spill_of(key.tensor))};
   std::vector<Range> all;
   for (const Range& range : ranges) {
     const Overlap moved = overlap(range, offset, count);
@@ -159,17 +159,46 @@ void ResidualStore::multiply(float factor) {
 void ResidualStore::set_form(ResidualForm form) {
   form_ = std::move(form);
   for (auto& [key, ranges] : ranges_) {
+    const DType dtype = form_.dtype_of(key.tensor);
+    const ResidualValues::Spill spill = ranges.empty() ? nullptr : spill_of(key.tensor);
     for (Range& range : ranges) {
-      if (const DType dtype = form_.dtype_of(key.tensor); dtype != range.values.dtype()) {
-        range.values = range.values.as(dtype, rounding(key, ResidualRounding::Use::conversion, changes_), range.offset);
+      if (dtype != range.values.dtype() || !range.values.lies_in(spill)) {
+        range.values =
+            range.values.as(dtype, spill, rounding(key, ResidualRounding::Use::conversion, changes_), range.offset);
         if (undo_) {
           undo_->next.erase(key);
         }
       }
     }
   }
+  std::erase_if(spills_, [&](const auto& spill) {
+    return std::none_of(form_.places.begin(), form_.places.end(),
+                        [&](const auto& place) { return place == spill.first; });
+  });
   ++changes_;
 }
+
+ResidualStore ResidualStore::empty_beside() const {
+  ResidualStore store(form_);
+  store.spills_ = spills_;
+  return store;
+}
+
+const ResidualValues::Spill& ResidualStore::spill_at(const ResidualPlace& place) {
+  ResidualValues::Spill& spill = spills_[place];
+  if (spill == nullptr) {
+    spill = std::make_shared<memory::SpillCache>(memory::PageFileOptions{.folder = place.folder, .holds = "residuals"},
+                                                 place.memory);
+  }
+  return spill;
+}
+
+ResidualValues::Spill ResidualStore::spill_of(std::uint32_t tensor) {
+  const ResidualPlace* place = form_.place_of(tensor);
+  return place == nullptr ? nullptr : spill_at(*place);
+}
+
+void ResidualStore::reserve(const ResidualPlace& place, std::uint64_t bytes) { spill_at(place)->reserve(bytes); }
 
 void ResidualStore::drop(const ResidualKey& key) {
   if (has(key)) {
@@ -190,7 +219,7 @@ std::uint64_t ResidualStore::second_bytes() const {
   if (undo_) {
     for (const auto& [key, ranges] : undo_->next) {
       for (const Next& range : ranges) {
-        total += range.values.bytes().size();
+        total += range.values.byte_count();
       }
     }
   }
@@ -201,8 +230,17 @@ std::uint64_t ResidualStore::bytes() const {
   std::uint64_t total = 0;
   for (const auto& [key, ranges] : ranges_) {
     for (const Range& range : ranges) {
-      total += range.values.bytes().size();
+      total += range.values.byte_count();
     }
+  }
+  return total;
+}
+
+std::uint64_t ResidualStore::resident_bytes() const {
+  std::uint64_t total = bytes() + second_bytes();
+  for (const auto& [place, spill] : spills_) {
+    const memory::SpillStatistics statistics = spill->statistics();
+    total -= std::min(total, statistics.bytes - statistics.resident);
   }
   return total;
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,16 +24,28 @@ struct ResidualKey {
   friend auto operator<=>(const ResidualKey&, const ResidualKey&) = default;  // NOLINT(modernize-use-nullptr): false
 };
 
+/// A folder whose scratch file has the residuals beyond `memory` bytes.
+struct ResidualPlace {
+  std::string folder;
+  std::uint64_t memory = 0;
+  friend auto operator<=>(const ResidualPlace&,
+                          const ResidualPlace&) = default;  // NOLINT(modernize-use-nullptr): false
+};
+
 /// How a store keeps residuals.
 struct ResidualForm {
   static constexpr std::uint32_t kSeed = 0x67726164;
 
-  std::vector<DType> dtypes = {};  // by tensor; f32 for tensors that it does not have
-  std::uint32_t seed = kSeed;      // of the stochastic rounding of values that are no f32
-  std::uint32_t rank = 0;          // whose residuals these are
+  std::vector<DType> dtypes = {};                         // by tensor; f32 for tensors that it does not have
+  std::uint32_t seed = kSeed;                             // of the stochastic rounding of values that are no f32
+  std::uint32_t rank = 0;                                 // whose residuals these are
+  std::vector<std::optional<ResidualPlace>> places = {};  // by tensor; none, also for other tensors: in memory
 
   [[nodiscard]] DType dtype_of(std::uint32_t tensor) const noexcept {
     return tensor < dtypes.size() ? dtypes[tensor] : DType::f32;
+  }
+  [[nodiscard]] const ResidualPlace* place_of(std::uint32_t tensor) const noexcept {
+    return tensor < places.size() && places[tensor] ? &*places[tensor] : nullptr;
   }
   friend bool operator==(const ResidualForm&, const ResidualForm&) = default;
 };
@@ -43,6 +56,8 @@ class ResidualStore {
 
   ResidualStore() = default;
   explicit ResidualStore(ResidualForm form) : form_(std::move(form)) {}
+  /// Returns an empty store of the same form that shares the memory and the files of this one.
+  [[nodiscard]] ResidualStore empty_beside() const;
 
   /// Consecutive elements of a tensor.
   struct Range {
@@ -86,10 +101,13 @@ class ResidualStore {
   /// Keeps residuals in another form from now on, and changes those that it has. To be called between steps.
   void set_form(ResidualForm form);
   [[nodiscard]] const ResidualForm& form() const noexcept { return form_; }
+  /// Makes the scratch file of a place, if there is none yet, with room for so many bytes of residuals. Errors are
+  /// those of memory::PageFile.
+  void reserve(const ResidualPlace& place, std::uint64_t bytes);
 
   /// From here on undo() restores the residuals of this moment, or of the last commit().
   void remember() { undo_.emplace(); }
-  void commit() noexcept;
+  void commit();
   /// Copies a tensor's residuals before they change, for a step that reads what it wrote before the next commit().
   void copy_before_changes(std::uint32_t tensor);
   void undo();
@@ -104,10 +122,14 @@ class ResidualStore {
   [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
   [[nodiscard]] bool has(const ResidualKey& key) const { return ranges_.contains(key); }
   [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return ranges_; }
+  /// Bytes of the residuals, in memory and in files.
   [[nodiscard]] std::uint64_t bytes() const;
-  /// Bytes of the second buffers.
+  /// The same of the second buffers.
   [[nodiscard]] std::uint64_t second_bytes() const;
-  /// The memory of all residuals and second buffers, which the pool may move between steps.
+  /// Bytes of all of these that lie in memory.
+  [[nodiscard]] std::uint64_t resident_bytes() const;
+  /// The memory of all residuals and second buffers, which the pool may move between steps; without those that a file
+  /// has a part of.
   [[nodiscard]] std::vector<memory::Block*> blocks();
 
  private:
@@ -128,6 +150,9 @@ class ResidualStore {
     std::optional<std::set<std::uint32_t>> moved;
   };
 
+  // The place of a tensor's residuals, whose file is made if there is none yet; null: memory.
+  [[nodiscard]] ResidualValues::Spill spill_of(std::uint32_t tensor);
+  [[nodiscard]] const ResidualValues::Spill& spill_at(const ResidualPlace& place);
   // The range that holds all of these elements; null if none does.
   [[nodiscard]] const Range* range_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
   [[nodiscard]] Range* range_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
@@ -144,6 +169,7 @@ class ResidualStore {
   std::map<ResidualKey, std::vector<Range>> ranges_;  // ranges of a key do not overlap
   std::set<std::uint32_t> moved_;
   std::optional<Undo> undo_;
+  std::map<ResidualPlace, ResidualValues::Spill> spills_;
 };
 
 }  // namespace gradwire::exchange

@@ -116,7 +116,7 @@ void ResidualStore::copy_before_changes(std::uint32_t tensor) {
   }
 }
 
-void ResidualStore::commit() noexcept {
+void ResidualStore::commit() {
   if (!undo_) {
     return;
   }

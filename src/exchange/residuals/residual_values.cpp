@@ -40,21 +40,57 @@ kernels::RoundingKey ResidualRounding::key(std::uint32_t index_high) const noexc
   return {{random.word[0], random.word[1]}};
 }
 
-ResidualValues::ResidualValues(std::uint64_t count, DType dtype)
-    : dtype_(dtype), bytes_(count * element_bytes(dtype)) {}
+ResidualValues::ResidualValues(std::uint64_t count, DType dtype, const Spill& spill) : dtype_(dtype) {
+  const std::size_t bytes = count * element_bytes(dtype);
+  if (spill != nullptr && bytes >= memory::kFileUnit) {
+    spilled_ = memory::SpilledBytes(spill, bytes);
+  } else {
+    bytes_.resize(bytes);
+  }
+}
 
 ResidualValues::ResidualValues(std::span<const float> values) : bytes_(std::as_bytes(values)) {}
 
-float ResidualValues::operator[](std::uint64_t index) const noexcept {
+bool ResidualValues::lies_in(const Spill& spill) const noexcept {
+  return byte_count() < memory::kFileUnit || spilled_.cache() == spill;
+}
+
+float ResidualValues::operator[](std::uint64_t index) const {
   float value = 0;
-  return *load(index, 1, &value);
+  return *look(index, 1, &value);
 }
 
 float* ResidualValues::floats() noexcept {
-  return dtype_ == DType::f32 ? reinterpret_cast<float*>(bytes_.data()) : nullptr;
+  return dtype_ == DType::f32 && spilled_.empty() ? reinterpret_cast<float*>(bytes_.data()) : nullptr;
 }
 
-const float* ResidualValues::load(std::uint64_t first, std::uint64_t count, float* scratch) const noexcept {
+const float* ResidualValues::load(std::uint64_t first, std::uint64_t count, float* scratch) const {
+  return read(first, count, scratch, true);
+}
+
+const float* ResidualValues::look(std::uint64_t first, std::uint64_t count, float* scratch) const {
+  return read(first, count, scratch, false);
+}
+
+const float* ResidualValues::read(std::uint64_t first, std::uint64_t count, float* scratch, bool loads) const {
+  if (!spilled_.empty()) {
+    const std::size_t each = element_bytes(dtype_);
+    const auto fetch = [&](std::uint64_t from, std::span<std::byte> to) {
+      loads ? spilled_.load(from * each, to) : spilled_.look(from * each, to);
+    };
+    if (dtype_ == DType::f32) {
+      fetch(first, std::as_writable_bytes(std::span(scratch, count)));
+      return scratch;
+    }
+    const std::uint64_t most = kPieceBytes / each;
+    ResidualValues room(std::min(most, count), dtype_);
+    for (std::uint64_t done = 0; done < count; done += most) {
+      const std::uint64_t some = std::min(most, count - done);
+      fetch(first + done, room.bytes().first(some * each));
+      static_cast<void>(room.read(0, some, scratch + done, loads));
+    }
+    return scratch;
+  }
   if (dtype_ == DType::f32) {
     return reinterpret_cast<const float*>(bytes_.data()) + first;
   }
@@ -66,7 +102,22 @@ const float* ResidualValues::load(std::uint64_t first, std::uint64_t count, floa
 }
 
 void ResidualValues::store(std::uint64_t first, std::uint64_t count, const float* values,
-                           const ResidualRounding& rounding, std::uint64_t index) noexcept {
+                           const ResidualRounding& rounding, std::uint64_t index) {
+  if (!spilled_.empty()) {
+    const std::size_t each = element_bytes(dtype_);
+    if (dtype_ == DType::f32) {
+      spilled_.store(first * each, std::as_bytes(std::span(values, count)));
+      return;
+    }
+    const std::uint64_t most = kPieceBytes / each;
+    ResidualValues room(std::min(most, count), dtype_);
+    for (std::uint64_t done = 0; done < count; done += most) {
+      const std::uint64_t some = std::min(most, count - done);
+      room.store(0, some, values + done, rounding, index + done);
+      spilled_.store((first + done) * each, room.bytes().first(some * each));
+    }
+    return;
+  }
   if (dtype_ == DType::f32) {
     std::copy_n(values, count, floats() + first);
     return;
@@ -85,34 +136,63 @@ void ResidualValues::store(std::uint64_t first, std::uint64_t count, const float
 }
 
 void ResidualValues::copy(std::uint64_t first, std::uint64_t count, const ResidualValues& from,
-                          std::uint64_t from_first) noexcept {
+                          std::uint64_t from_first) {
   const std::size_t each = element_bytes(dtype_);
-  std::copy_n(from.bytes_.data() + from_first * each, count * each, bytes_.data() + first * each);
+  if (!spilled_.empty() && !from.spilled_.empty()) {
+    spilled_.copy(first * each, count * each, from.spilled_, from_first * each);
+  } else if (!spilled_.empty()) {
+    spilled_.replace(first * each, from.bytes().subspan(from_first * each, count * each));
+  } else if (!from.spilled_.empty()) {
+    from.spilled_.look(from_first * each, bytes().subspan(first * each, count * each));
+  } else {
+    std::copy_n(from.bytes_.data() + from_first * each, count * each, bytes_.data() + first * each);
+  }
 }
 
-void ResidualValues::fill_zero(std::uint64_t first, std::uint64_t count) noexcept {
+void ResidualValues::fill_zero(std::uint64_t first, std::uint64_t count) {
   const std::size_t each = element_bytes(dtype_);
-  std::fill_n(bytes_.data() + first * each, count * each, std::byte{0});
+  if (!spilled_.empty()) {
+    spilled_.fill_zero(first * each, count * each);
+  } else {
+    std::fill_n(bytes_.data() + first * each, count * each, std::byte{0});
+  }
 }
 
-bool ResidualValues::any_nonzero(std::uint64_t first, std::uint64_t count) const noexcept {
+bool ResidualValues::any_nonzero(std::uint64_t first, std::uint64_t count) const {
+  if (!spilled_.empty()) {
+    const std::uint64_t most = kPieceBytes / element_bytes(dtype_);
+    ResidualValues room(std::min(most, count), dtype_);
+    for (std::uint64_t done = 0; done < count; done += most) {
+      const std::uint64_t some = std::min(most, count - done);
+      room.copy(0, some, *this, first + done);
+      if (room.any_nonzero(0, some)) {
+        return true;
+      }
+    }
+    return false;
+  }
   return dtype_ == DType::f32 ? any_nonzero_bits<std::uint32_t>(bytes_.data() + first * sizeof(std::uint32_t), count)
                               : any_nonzero_bits<std::uint16_t>(bytes_.data() + first * sizeof(std::uint16_t), count);
 }
 
 ResidualValues ResidualValues::part(std::uint64_t first, std::uint64_t count) const {
-  ResidualValues part(count, dtype_);
+  ResidualValues part(count, dtype_, spilled_.cache());
   part.copy(0, count, *this, first);
   return part;
 }
 
-ResidualValues ResidualValues::as(DType dtype, const ResidualRounding& rounding, std::uint64_t index) const {
-  ResidualValues other(size(), dtype);
+ResidualValues ResidualValues::as(DType dtype, const Spill& spill, const ResidualRounding& rounding,
+                                  std::uint64_t index) const {
+  ResidualValues other(size(), dtype, spill);
+  if (dtype == dtype_) {
+    other.copy(0, size(), *this, 0);
+    return other;
+  }
   constexpr std::uint64_t kPiece = 1024;
   float room[kPiece];
   for (std::uint64_t done = 0; done < size(); done += kPiece) {
     const std::uint64_t some = std::min(kPiece, size() - done);
-    other.store(done, some, load(done, some, room), rounding, index + done);
+    other.store(done, some, look(done, some, room), rounding, index + done);
   }
   return other;
 }

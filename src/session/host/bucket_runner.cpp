@@ -58,19 +58,22 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
 
 std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                              const std::string& parts, const std::string& beside) {
+  residuals_.store().set_form(plan.residual_form(info().rank));
   require_memory(plan);
   statistics_.resize(plan.groups.size());
   executors_.set_plan(plan);
-  residuals_.store().set_form(plan.residual_form(info().rank));
   if (plan.link) {
     executors_.know_link(exchange::given_cluster(*plan.link, *plan.tiers));
   }
   return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.store().empty(), parts), beside);
 }
 
-void BucketRunner::require_memory(const plan::Plan& plan) const {
+void BucketRunner::require_memory(const plan::Plan& plan) {
+  for (const auto& [place, bytes] : plan::residuals_by_place(plan, info().rank)) {
+    residuals_.store().reserve(place, bytes);
+  }
   const plan::MemoryUse use = memory_of(plan, info().rank);
-  const std::uint64_t held = residuals_.store().bytes() + residuals_.store().second_bytes();
+  const std::uint64_t held = residuals_.store().resident_bytes();
   memory::page_pool().require(use.frames + use.residuals() - std::min(held, use.residuals()),
                               "steps of this plan need, for residuals and frames,");
 }

@@ -57,7 +57,11 @@ void put_body(StateWriter& out, const SavedState& state, std::uint32_t version) 
     if (version >= kStateVersion) {
       out.number(static_cast<std::uint8_t>(residual.range.values.dtype()));
     }
-    out.numbers(residual.range.values.bytes());
+    if (out.only_counts()) {
+      out.count(residual.range.values.byte_count());
+    } else {
+      residual.range.values.for_each_bytes([&](std::span<const std::byte> bytes) { out.numbers(bytes); });
+    }
   }
   out.number(static_cast<std::uint32_t>(state.sync_modes.anchors.size()));
   for (const SavedAnchor& anchor : state.sync_modes.anchors) {
