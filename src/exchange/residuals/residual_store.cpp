@@ -150,7 +150,7 @@ void ResidualStore::multiply(float factor) {
                           [factor](float x, std::uint64_t) { return x * factor; });
     }
   }
-  ++changes_;
+  count_change_between_steps();
   if (undo_) {
     undo_->next.clear();
   }
@@ -168,7 +168,7 @@ void ResidualStore::set_form(ResidualForm form) {
       }
     }
   }
-  ++changes_;
+  count_change_between_steps();
 }
 
 void ResidualStore::drop(const ResidualKey& key) {

@@ -8,7 +8,6 @@
 
 #include "codec/codec.hpp"
 #include "gradwire/dtype.hpp"
-#include "kernels/stochastic_bf16.hpp"
 #include "memory/paged_vector.hpp"
 
 namespace gradwire::exchange {
