@@ -33,6 +33,16 @@ GRADWIRE_HOST_DEVICE inline std::uint16_t to_bf16_stochastic(float x, std::uint3
   return static_cast<std::uint16_t>(rounded | (magnitude > kInfinity ? 0U : (bits >> 16) & 0x8000U));
 }
 
+/// Rounds elements whose indices begin with `index`; `out` holds `count` elements, at any address.
+struct StochasticBf16 {
+  static void narrow(RoundingKey key, std::uint32_t index, const float* values, std::uint64_t count,
+                     std::uint16_t* out) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      out[i] = to_bf16_stochastic(values[i], rounding_bits(key, index + static_cast<std::uint32_t>(i)));
+    }
+  }
+};
+
 }  // namespace gradwire::kernels
 
 #endif  // GRADWIRE_KERNELS_STOCHASTIC_BF16_HPP

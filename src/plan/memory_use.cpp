@@ -16,9 +16,6 @@
 namespace gradwire::plan {
 namespace {
 
-// Residuals are kept in f32.
-constexpr std::uint64_t kResidualBytes = sizeof(float);
-
 exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank) {
   return exchange::resolve({.algorithm = level.algorithm,
                             .codec = level.stage.codec,
@@ -48,13 +45,14 @@ struct ResidualBytes {
   std::uint64_t summed = 0;
 };
 
-ResidualBytes residuals_of(const exchange::ResidualUse& use) {
-  ResidualBytes residuals{.local = use.local.count * kResidualBytes, .summed = use.owned.count * kResidualBytes};
+// Returns the bytes of residuals that take `bytes_each`.
+ResidualBytes bytes_of(const exchange::ResidualUse& use, std::uint64_t bytes_each) {
+  ResidualBytes residuals{.local = use.local.count * bytes_each, .summed = use.owned.count * bytes_each};
   for (const exchange::ResidualUse::Range& range : use.summed) {
-    residuals.summed += range.count * kResidualBytes;
+    residuals.summed += range.count * bytes_each;
   }
   for (const exchange::ResidualUse::Part& part : use.parts) {
-    residuals.summed += (part.summed.count + part.owned.count) * kResidualBytes;
+    residuals.summed += (part.summed.count + part.owned.count) * bytes_each;
   }
   return residuals;
 }
@@ -137,7 +135,8 @@ Account account_of(const Plan& plan, int rank) {
     auto& [residuals, frames] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
-      const ResidualBytes kept = residuals_of(call.call.residuals);
+      const ResidualBytes kept =
+          bytes_of(call.call.residuals, element_bytes(plan.groups[bucket.group].policy.residuals.dtype));
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
       const Frames held = frames_of(call);
       frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all)};
@@ -161,12 +160,16 @@ Account account_of(const Plan& plan, int rank) {
 }
 
 // Returns what each choice saves, the largest saving first: int8 without error feedback in a group whose codec needs
-// residuals, and half of the bytes in flight.
+// residuals, residuals in bf16 where they are f32, and half of the bytes in flight.
 std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
   std::vector<Saving> savings;
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
     if (account.residuals[group] > 0) {
       savings.push_back({plan.groups[group].name + ": int8 without error feedback", account.residuals[group]});
+      if (plan.options.packs_frames && plan.groups[group].policy.residuals.dtype == DType::f32) {
+        savings.push_back(
+            {plan.groups[group].name + R"(: residuals = { dtype = "bf16" })", account.residuals[group] / 2});
+      }
     }
   }
   const std::uint64_t in_flight = plan.in_flight_bytes / 2;

@@ -150,7 +150,7 @@ void ResidualStore::multiply(float factor) {
                           [factor](float x, std::uint64_t) { return x * factor; });
     }
   }
-  ++changes_;
+  count_change_between_steps();
   if (undo_) {
     undo_->next.clear();
   }
@@ -175,7 +175,7 @@ void ResidualStore::set_form(ResidualForm form) {
     return std::none_of(form_.places.begin(), form_.places.end(),
                         [&](const auto& place) { return place == spill.first; });
   });
-  ++changes_;
+  count_change_between_steps();
 }
 
 ResidualStore ResidualStore::empty_beside() const {

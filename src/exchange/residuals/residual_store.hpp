@@ -106,7 +106,7 @@ class ResidualStore {
   void reserve(const ResidualPlace& place, std::uint64_t bytes);
 
   /// From here on undo() restores the residuals of this moment, or of the last commit().
-  void remember() { undo_.emplace(); }
+  void remember() { undo_.emplace().changes = changes_; }
   void commit();
   /// Copies a tensor's residuals before they change, for a step that reads what it wrote before the next commit().
   void copy_before_changes(std::uint32_t tensor);
@@ -148,6 +148,7 @@ class ResidualStore {
     std::map<ResidualKey, std::vector<Next>> next;                      // one for each range of a key
     std::map<ResidualKey, std::optional<std::vector<Range>>> reshaped;  // ranges before the step; none: there were none
     std::optional<std::set<std::uint32_t>> moved;
+    std::uint64_t changes = 0;
   };
 
   // The place of a tensor's residuals, whose file is made if there is none yet; null: memory.
@@ -164,8 +165,15 @@ class ResidualStore {
     return {form_.seed, form_.rank, key.tensor, key.site, use, number};
   }
 
+  void count_change_between_steps() {
+    ++changes_;
+    if (undo_) {
+      undo_->changes = changes_;
+    }
+  }
+
   ResidualForm form_;
-  std::uint64_t changes_ = 0;                         // that add(), multiply() and set_form() made
+  std::uint64_t changes_ = 0;  // that add(), multiply() and set_form() made, so that each has its own random bits
   std::map<ResidualKey, std::vector<Range>> ranges_;  // ranges of a key do not overlap
   std::set<std::uint32_t> moved_;
   std::optional<Undo> undo_;

@@ -141,6 +141,7 @@ void ResidualStore::commit() {
   }
   undo_->reshaped.clear();
   undo_->moved.reset();
+  undo_->changes = changes_;
 }
 
 void ResidualStore::undo() {
@@ -148,7 +149,8 @@ void ResidualStore::undo() {
     return;
   }
   Undo undo = std::move(*undo_);
-  undo_.emplace();
+  changes_ = undo.changes;
+  remember();
   for (auto& [key, ranges] : undo.reshaped) {
     if (ranges) {
       ranges_[key] = std::move(*ranges);

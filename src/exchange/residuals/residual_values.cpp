@@ -127,11 +127,8 @@ void ResidualValues::store(std::uint64_t first, std::uint64_t count, const float
     const auto low = static_cast<std::uint32_t>(index + i);
     const std::uint64_t end = std::min(count, i + ((std::uint64_t{1} << 32) - low));
     const kernels::RoundingKey key = rounding.key(static_cast<std::uint32_t>((index + i) >> 32));
-    const std::uint64_t begin = i;
-    for (; i < end; ++i) {
-      to[i] = kernels::to_bf16_stochastic(values[i],
-                                          kernels::rounding_bits(key, low + static_cast<std::uint32_t>(i - begin)));
-    }
+    codec::round_to_bf16(key, low, values + i, end - i, to + i);
+    i = end;
   }
 }
 

@@ -10,7 +10,6 @@
 
 #include "codec/codec.hpp"
 #include "gradwire/dtype.hpp"
-#include "kernels/stochastic_bf16.hpp"
 #include "memory/paged_vector.hpp"
 #include "memory/spill_cache.hpp"
 
