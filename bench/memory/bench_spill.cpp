@@ -64,7 +64,7 @@ std::string output_of(const std::string& command) {
 double rate_of_fio(const std::string& folder) {
   const std::string text = output_of(
       "fio --name=mix --directory='" + folder +
-      "' --size=256M --bs=256k --direct=1 --rw=rw --rwmixread=50 --ioengine=io_uring --iodepth=16 --runtime=3 "
+      "' --size=256M --bs=256k --direct=1 --rw=rw --rwmixread=50 --ioengine=io_uring --iodepth=32 --runtime=3 "
       "--time_based --unlink=1 --output-format=json");
   const Json report = Json::parse(text, nullptr, false);
   if (report.is_discarded() || !report.contains("jobs")) {

@@ -267,10 +267,10 @@ void SpillCache::use(Number number, Access access, std::size_t bytes) {
   if (access == Access::look) {
     return;
   }
-  if (access == Access::load && pages_[number].round == round_ && pages_[number].finished) {
+  Page& page = pages_[number];
+  if (access == Access::load && page.round == round_ && page.stored >= page.used) {  // all of it is new in this round
     begin_round();
   }
-  Page& page = pages_[number];
   const bool first = page.round != round_;
   if (first) {
     page.round = round_;
