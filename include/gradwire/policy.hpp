@@ -63,6 +63,15 @@ enum class Roles : std::uint8_t {
   all,        // all, at once
 };
 
+/// How the residuals of error feedback are kept over host memory (docs/explanation/memory.md).
+struct Residuals {
+  /// f32, or bf16 with stochastic rounding, which takes half of the memory and loses nothing in the mean.
+  DType dtype = DType::f32;
+  std::string store = {};    // "file:DIR": what exceeds `memory` lies in a file there; empty: all of it in memory
+  std::uint64_t memory = 0;  // bytes that stay in memory where there is a file
+  friend bool operator==(const Residuals&, const Residuals&) = default;
+};
+
 /// The settings of one rule, or of the defaults.
 struct TensorPolicy {
   CodecSpec codec = "int8";
@@ -81,6 +90,7 @@ struct TensorPolicy {
   /// is the first of them. Empty: always `codec`.
   std::vector<CodecSpec> allow = {};
   Sync sync = {};
+  Residuals residuals = {};
   /// For drop-ins: a class of calls whose relative error (norm of the difference over norm of the exact sum) exceeds
   /// this bound passes uncompressed from then on. Above 0. None: no bound. Sessions refuse it.
   std::optional<double> max_error = std::nullopt;

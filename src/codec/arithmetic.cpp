@@ -6,6 +6,7 @@
 
 #include "codec/codec.hpp"
 #include "codec/float_environment.hpp"
+#include "codec/registry.hpp"
 
 namespace gradwire::codec {
 namespace {
@@ -89,6 +90,11 @@ void divide(Working type, void* values, double divisor, std::uint64_t count) {
       x[i] /= d;
     }
   });
+}
+
+void round_to_bf16(kernels::RoundingKey key, std::uint32_t index, const float* values, std::uint64_t count,
+                   std::uint16_t* out) {
+  active_instruction_set().round_to_bf16(key, index, values, count, out);
 }
 
 }  // namespace gradwire::codec

@@ -12,6 +12,7 @@
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/dtype.hpp"
 #include "kernels/residual.hpp"
+#include "kernels/stochastic_bf16.hpp"
 
 namespace gradwire::kernels {
 struct Tile;
@@ -153,6 +154,9 @@ void add(Working type, void* accumulator, const void* values, std::uint64_t coun
 void multiply(Working type, const void* values, double factor, void* out,
               std::uint64_t count);                                            // factor rounded to the type first
 void divide(Working type, void* values, double divisor, std::uint64_t count);  // likewise
+/// Rounds stochastically (kernels/stochastic_bf16.hpp); `index` is the low half of the index of the first value.
+void round_to_bf16(kernels::RoundingKey key, std::uint32_t index, const float* values, std::uint64_t count,
+                   std::uint16_t* out);
 [[nodiscard]] bool all_finite(Working type, const void* values, std::uint64_t count);
 [[nodiscard]] bool all_finite(DType dtype, const void* elements, std::uint64_t count);  // as stored in a tensor
 

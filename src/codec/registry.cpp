@@ -19,6 +19,10 @@
 #include "kernels/int4.hpp"
 #include "kernels/int8.hpp"
 #include "kernels/sign.hpp"
+#include "kernels/stochastic_bf16.hpp"
+#if defined(GRADWIRE_HIGHWAY)
+#include "kernels/stochastic_bf16_simd.hpp"
+#endif
 #include "kernels/topk.hpp"
 #include "kernels/topk_version1.hpp"
 
@@ -49,6 +53,8 @@ namespace gradwire::codec {
 using Coders = decltype(InstructionSet::coders);
 template <std::int64_t kTarget>  // of Highway
 constexpr Coders kCodersOf = nullptr;
+template <std::int64_t kTarget>
+constexpr decltype(InstructionSet::round_to_bf16) kRoundToBf16Of = nullptr;
 
 namespace {
 
@@ -97,7 +103,8 @@ constexpr TileCoder coder_of() {
 }  // namespace
 }  // namespace gradwire::codec
 
-// Defines, in a namespace of kernels, coders(dtype, selected) over the cores that are visible there.
+// Defines, in a namespace of kernels, coders(dtype, selected) over the cores that are visible there, and
+// kRoundToBf16.
 #define GRADWIRE_CODER_ROW(core, name, id, lossy) codec::coder_of<core>(),
 #define GRADWIRE_SELECTED_ROW(core, name, id, lossy) codec::coder_of<TopK<typename core::Selected>>(),
 #define GRADWIRE_TABLE_BY_DTYPE(table, function, row)                      \
@@ -117,7 +124,8 @@ constexpr TileCoder coder_of() {
   GRADWIRE_TABLE_BY_DTYPE(kSelectedTiles, selected_tiles, GRADWIRE_SELECTED_ROW) \
   inline const codec::TileCoder* coders(DType tensor, bool selected) {           \
     return selected ? selected_tiles(tensor) : whole_tiles(tensor);              \
-  }
+  }                                                                              \
+  inline constexpr auto* kRoundToBf16 = StochasticBf16::narrow;
 #endif  // GRADWIRE_CODEC_TABLE
 
 #if defined(GRADWIRE_HIGHWAY)
@@ -128,6 +136,8 @@ GRADWIRE_DEFINE_CODERS
 namespace gradwire::codec {
 template <>
 constexpr Coders kCodersOf<HWY_TARGET> = kernels::HWY_NAMESPACE::coders;
+template <>
+constexpr decltype(InstructionSet::round_to_bf16) kRoundToBf16Of<HWY_TARGET> = kernels::HWY_NAMESPACE::kRoundToBf16;
 }  // namespace gradwire::codec
 HWY_AFTER_NAMESPACE();
 #endif
@@ -143,7 +153,7 @@ namespace gradwire::codec {
 namespace {
 
 std::vector<InstructionSet> find_instruction_sets() {
-  std::vector<InstructionSet> sets{{"scalar", kernels::scalar::coders}};
+  std::vector<InstructionSet> sets{{"scalar", kernels::scalar::coders, kernels::scalar::kRoundToBf16}};
 #if defined(GRADWIRE_HIGHWAY)
   // Highway's own dispatch is in its library, and this code needs its headers only. The widest target has the lowest
   // bit.
@@ -152,7 +162,7 @@ std::vector<InstructionSet> find_instruction_sets() {
     // HWY_SCALAR would be our own scalar cores again, see kernels/simd.hpp.
     if constexpr ((kTarget & HWY_TARGETS & ~HWY_SCALAR) != 0) {
       if (cpu_runs(kTarget)) {
-        sets.push_back({hwy::TargetName(kTarget), kCodersOf<kTarget>});
+        sets.push_back({hwy::TargetName(kTarget), kCodersOf<kTarget>, kRoundToBf16Of<kTarget>});
       }
     }
   };

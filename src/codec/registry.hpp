@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "codec/codec.hpp"
+#include "kernels/stochastic_bf16.hpp"
 #include "kernels/tile.hpp"
 
 namespace gradwire::codec {
@@ -49,6 +50,7 @@ struct InstructionSet {
   std::string_view name;
   // One for each of codecs(), in that order; `selected`: behind topk.
   const TileCoder* (*coders)(DType tensor, bool selected);
+  decltype(&kernels::StochasticBf16::narrow) round_to_bf16;
 
   [[nodiscard]] const TileCoder& coder(const CodecEntry& codec, DType tensor, std::uint16_t k = 0) const {
     return coders(tensor, k != 0)[&codec - codecs().data()];

@@ -154,6 +154,10 @@ void read_into(Configuration& configuration, bool measures) {
     throw Error(ErrorCode::unsupported,
                 "policy " + configuration.planner.policy().source + ": " + std::string(policy::kPacksOnHosts));
   }
+  if (!measures && policy::places_residuals(configuration.planner.policy())) {
+    throw Error(ErrorCode::unsupported,
+                "policy " + configuration.planner.policy().source + ": " + std::string(policy::kResidualsOnHosts));
+  }
   if (!measures && configuration.planner.bounds_errors()) {
     throw Error(ErrorCode::unsupported,
                 "policy " + configuration.planner.policy().source + ": " + std::string(plan::kBoundOfNccl));

@@ -31,7 +31,7 @@ HostReducer::Route HostReducer::route(const Call& call, const CallDecision& deci
     feedback_.resize(std::max<std::size_t>(feedback_.size(), *route.keeps + 1));
     auto& kept = feedback_[*route.keeps];
     if (!kept) {
-      kept = std::make_unique<FeedbackBuffer>(call.count);
+      kept = std::make_unique<FeedbackBuffer>(call.count, route.residuals.dtype);
     }
     route.feedback = kept.get();
   }

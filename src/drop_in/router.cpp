@@ -206,6 +206,7 @@ plan::CallPlan Router::resolve(const Call& call, std::uint64_t order, std::strin
 void Router::follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning) {
   route.algorithm = plan.policy.algorithm;
   route.any_role = plan.any_role;
+  route.residuals = plan.policy.residuals;
   const Reason reason = learning ? Reason::learning : reason_of(plan.pass);
   route.decision = {.compress = reason == Reason::none, .reason = reason};
   if (route.decision.compress && plan.policy.is_auto()) {

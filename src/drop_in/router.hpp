@@ -50,6 +50,7 @@ class Router {
     policy::Stage stage;  // the codecs, if it is compressed
     Algorithm algorithm = Algorithm::two_shot;
     std::optional<CodecSpec> second_hop = {};  // as the policy gives it; none: it follows from stage.codec
+    Residuals residuals = {};                  // how it keeps them over host memory
     std::optional<std::uint64_t> keeps = {};   // the call's order, if it is compressed and keeps residuals
     std::uint64_t resets = 0;                  // resets() at that time
     std::optional<ChoiceClass> choice = {};    // if codec = "auto" chose

@@ -8,6 +8,7 @@
 #include "codec/codec.hpp"
 #include "codec/zstd.hpp"
 #include "kernels/numeric.hpp"
+#include "memory/paged_vector.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -44,9 +45,11 @@ void load_values(const std::byte* in, bool exact, std::span<float> values) {
   }
 }
 
-void put_values(wire::Bytes& out, std::span<const float> values, CopyForm form) {
-  for (std::size_t first = 0; first < values.size(); first += kPiece) {
-    const auto piece = values.subspan(first, std::min(kPiece, values.size() - first));
+void put_values(wire::Bytes& out, const exchange::ResidualValues& values, CopyForm form) {
+  std::vector<float> widened(std::min<std::uint64_t>(kPiece, values.size()));
+  for (std::uint64_t first = 0; first < values.size(); first += kPiece) {
+    const std::uint64_t some = std::min<std::uint64_t>(kPiece, values.size() - first);
+    const std::span<const float> piece(values.look(first, some, widened.data()), some);
     const codec::Elements elements{static_cast<std::uint32_t>(piece.size()), bytes_each(form.exact)};
     const std::size_t at = out.size() + sizeof(std::uint32_t);
     out.resize(at + elements.bytes());
@@ -59,12 +62,12 @@ void put_values(wire::Bytes& out, std::span<const float> values, CopyForm form) 
   }
 }
 
-exchange::ResidualStore::Values take_values(wire::ByteReader& in, std::uint64_t count, bool exact) {
+exchange::ResidualValues take_values(wire::ByteReader& in, std::uint64_t count, bool exact) {
   // A piece holds a byte and more; a count that cannot be right must not cost memory.
   if (count / kPiece > in.left()) {
     in.fail("it says more residuals than it has bytes");
   }
-  exchange::ResidualStore::Values values;
+  memory::ScratchVector<float> values;
   std::uint64_t taken = 0;
   std::vector<std::byte> whole;
   std::vector<std::byte> room;
@@ -91,12 +94,16 @@ exchange::ResidualStore::Values take_values(wire::ByteReader& in, std::uint64_t 
     codec::merge(codec::unpack(bytes, elements, room, in.source()), 0, elements, whole.data());
     load_values(whole.data(), exact, piece);
   }
-  return values;
+  return exchange::ResidualValues(values.values());
 }
 
 }  // namespace
 
 wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss_scale, CopyForm form) {
+  // bf16 holds narrower residuals without a loss.
+  form.exact = form.exact && std::any_of(residuals.begin(), residuals.end(), [](const SavedResidual& residual) {
+                 return residual.range.values.dtype() == DType::f32 && !residual.range.values.empty();
+               });
   wire::Bytes out;
   wire::put_number(out, loss_scale);
   wire::put_number(out, form.exact ? kExact : kBf16);
@@ -106,7 +113,7 @@ wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss
     wire::put_number(out, static_cast<std::uint8_t>(residual.key.site));
     wire::put_number(out, residual.range.offset);
     wire::put_number(out, static_cast<std::uint64_t>(residual.range.values.size()));
-    put_values(out, residual.range.values.values(), form);
+    put_values(out, residual.range.values, form);
   }
   return out;
 }

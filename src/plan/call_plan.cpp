@@ -143,6 +143,13 @@ CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
                      ": ignored where calls come on any communicator (over NCCL but for auto's first guess); the nodes "
                      "are those that MPI finds");
   }
+  if (policy::stores_residuals(policy_)) {
+    throw Error(ErrorCode::unsupported,
+                "policy " + policy_.source + ": residuals = { store = ... } needs a session; remove store and memory");
+  }
+  if (policy::places_residuals(policy_)) {
+    notes_.push_back(policy_.source + ": " + std::string(policy::kResidualsOnHosts));
+  }
   if (policy::packs_frames(policy_)) {
     notes_.push_back(policy_.source + ": " + std::string(policy::kPacksOnHosts));
   }

@@ -16,9 +16,6 @@
 namespace gradwire::plan {
 namespace {
 
-// Residuals are kept in f32.
-constexpr std::uint64_t kResidualBytes = sizeof(float);
-
 exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank) {
   return exchange::resolve({.algorithm = level.algorithm,
                             .codec = level.stage.codec,
@@ -43,18 +40,19 @@ std::vector<policy::Level> ways_of(const Bucket& bucket) {
   return levels;
 }
 
-struct Residuals {
+struct ResidualBytes {
   std::uint64_t local = 0;
   std::uint64_t summed = 0;
 };
 
-Residuals residuals_of(const exchange::ResidualUse& use) {
-  Residuals residuals{.local = use.local.count * kResidualBytes, .summed = use.owned.count * kResidualBytes};
+// Returns the bytes of residuals that take `bytes_each`.
+ResidualBytes bytes_of(const exchange::ResidualUse& use, std::uint64_t bytes_each) {
+  ResidualBytes residuals{.local = use.local.count * bytes_each, .summed = use.owned.count * bytes_each};
   for (const exchange::ResidualUse::Range& range : use.summed) {
-    residuals.summed += range.count * kResidualBytes;
+    residuals.summed += range.count * bytes_each;
   }
   for (const exchange::ResidualUse::Part& part : use.parts) {
-    residuals.summed += (part.summed.count + part.owned.count) * kResidualBytes;
+    residuals.summed += (part.summed.count + part.owned.count) * bytes_each;
   }
   return residuals;
 }
@@ -109,7 +107,8 @@ struct Saving {
 // Holds the use of a plan, and what its parts come from.
 struct Account {
   MemoryUse use;
-  std::vector<std::uint64_t> residuals;  // by group, second buffers with them
+  std::vector<std::uint64_t> residuals;                          // by group, second buffers with them
+  std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
 
@@ -121,7 +120,7 @@ struct Account {
 Account account_of(const Plan& plan, int rank) {
   // A model has few kinds of buckets, and a lane of many ranks many instructions.
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
-  std::map<Kind, std::pair<Residuals, Frames>> kinds;
+  std::map<Kind, std::pair<ResidualBytes, Frames>> kinds;
   Account account{.use = {}, .residuals = std::vector<std::uint64_t>(plan.groups.size())};
   MemoryUse& use = account.use;
   const std::uint64_t buffers = plan.options.undoable ? 2 : 1;
@@ -136,29 +135,41 @@ Account account_of(const Plan& plan, int rank) {
     auto& [residuals, frames] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
-      const Residuals kept = residuals_of(call.call.residuals);
+      const ResidualBytes kept =
+          bytes_of(call.call.residuals, element_bytes(plan.groups[bucket.group].policy.residuals.dtype));
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
       const Frames held = frames_of(call);
       frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all)};
     }
     use.local += residuals.local;
     use.summed += residuals.summed;
-    account.residuals[bucket.group] += buffers * (residuals.local + residuals.summed);
+    const std::uint64_t kept = buffers * (residuals.local + residuals.summed);
+    account.residuals[bucket.group] += kept;
+    if (const auto place = place_of(plan.groups[bucket.group].policy.residuals); place && kept > 0) {
+      account.places[*place] += kept;
+    }
     account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
     account.all_frames += frames.all;
   }
   use.second = (buffers - 1) * (use.local + use.summed);
+  for (const auto& [place, bytes] : account.places) {
+    use.in_files += bytes - std::min(bytes, place.memory);
+  }
   use.frames = account.frames(plan.in_flight_bytes);
   return account;
 }
 
 // Returns what each choice saves, the largest saving first: int8 without error feedback in a group whose codec needs
-// residuals, and half of the bytes in flight.
+// residuals, residuals in bf16 where they are f32, and half of the bytes in flight.
 std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
   std::vector<Saving> savings;
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
     if (account.residuals[group] > 0) {
       savings.push_back({plan.groups[group].name + ": int8 without error feedback", account.residuals[group]});
+      if (plan.options.packs_frames && plan.groups[group].policy.residuals.dtype == DType::f32) {
+        savings.push_back(
+            {plan.groups[group].name + R"(: residuals = { dtype = "bf16" })", account.residuals[group] / 2});
+      }
     }
   }
   const std::uint64_t in_flight = plan.in_flight_bytes / 2;
@@ -173,11 +184,15 @@ std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
 
 MemoryUse memory_of(const Plan& plan, int rank) { return account_of(plan, rank).use; }
 
+std::map<exchange::ResidualPlace, std::uint64_t> residuals_by_place(const Plan& plan, int rank) {
+  return account_of(plan, rank).places;
+}
+
 std::string explain_memory(const Plan& plan) {
   const Account account = account_of(plan, 0);
   const MemoryUse& use = account.use;
   std::vector<std::vector<std::string>> rows{{"memory of a rank", "bytes"}};
-  const auto add = [&](const char* purpose, std::uint64_t bytes) {
+  const auto add = [&](const std::string& purpose, std::uint64_t bytes) {
     if (bytes > 0) {
       rows.push_back({purpose, format_bytes(bytes)});
     }
@@ -186,6 +201,9 @@ std::string explain_memory(const Plan& plan) {
   add("residuals of its own values", use.local);
   add("residuals of its sums", use.summed);
   add("second buffers of residuals", use.second);
+  for (const auto& [place, bytes] : account.places) {
+    add("of these in a file in " + place.folder, bytes - std::min(bytes, place.memory));
+  }
   add("copies of sync modes", use.copies);
   add("frames, at most", use.frames);
   rows.push_back({"the session, in all", format_bytes(use.session())});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "plan/plan.hpp"
@@ -14,16 +15,21 @@ struct MemoryUse {
   std::uint64_t local = 0;      // residuals of the rank's own values
   std::uint64_t summed = 0;     // residuals of sums that it makes: as an owner, and for its node
   std::uint64_t second = 0;     // second buffers of residuals, where a step can be undone
+  std::uint64_t in_files = 0;   // what of these three lies in files, where it does not fit into memory
   std::uint64_t copies = 0;     // values that sync modes keep beside the gradients
   std::uint64_t frames = 0;     // most that the frames under way take at once
 
-  /// All that the session takes: everything but the gradients.
+  /// All memory that the session takes: everything but the gradients.
   [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + frames; }
-  [[nodiscard]] std::uint64_t residuals() const noexcept { return local + summed + second; }
+  /// The memory of residuals.
+  [[nodiscard]] std::uint64_t residuals() const noexcept { return local + summed + second - in_files; }
 };
 
 /// Returns the most that any stage of the plan, or any level of codec = "auto", needs. Rank 0 owns a largest shard.
 [[nodiscard]] MemoryUse memory_of(const Plan& plan, int rank = 0);
+
+/// Returns the bytes of residuals, second buffers included, that have their place in memory and a file together.
+[[nodiscard]] std::map<exchange::ResidualPlace, std::uint64_t> residuals_by_place(const Plan& plan, int rank);
 
 /// A table for people: bytes by purpose, and what the next smaller choices would save.
 [[nodiscard]] std::string explain_memory(const Plan& plan);

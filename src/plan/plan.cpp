@@ -300,6 +300,22 @@ bool Plan::is_auto() const noexcept {
   return std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return !bucket.levels.empty(); });
 }
 
+std::optional<exchange::ResidualPlace> place_of(const Residuals& residuals) {
+  if (residuals.store.empty()) {
+    return std::nullopt;
+  }
+  return exchange::ResidualPlace{residuals.store.substr(policy::kFileStore.size()), residuals.memory};
+}
+
+exchange::ResidualForm Plan::residual_form(int rank) const {
+  exchange::ResidualForm form{.rank = static_cast<std::uint32_t>(rank)};
+  for (const TensorPlan& tensor : tensors) {
+    form.dtypes.push_back(tensor.policy.residuals.dtype);
+    form.places.push_back(place_of(tensor.policy.residuals));
+  }
+  return form;
+}
+
 bool Plan::has_modes() const noexcept {
   return std::any_of(buckets.begin(), buckets.end(),
                      [](const Bucket& bucket) { return !policy::is_step(bucket.sync); });

@@ -92,6 +92,8 @@ struct Plan {
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
 
+  /// Returns how the store of a rank's residuals keeps them.
+  [[nodiscard]] exchange::ResidualForm residual_form(int rank) const;
   /// Returns whether a library sums the bucket inside nodes.
   [[nodiscard]] bool by_library(const Bucket& bucket) const noexcept {
     return options.node_sums && bucket.algorithm == Algorithm::hierarchical;
@@ -115,6 +117,9 @@ struct Plan {
 /// Throws Error(invalid_argument) for a bad rule, and under a strict policy for a rule that matched no tensor or that
 /// sessions ignore; Error(unsupported) where a codec does not support a tensor's dtype.
 [[nodiscard]] Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options);
+
+/// Returns where residuals lie that do not fit into memory; none: there is no such place.
+[[nodiscard]] std::optional<exchange::ResidualPlace> place_of(const Residuals& residuals);
 
 /// Returns the fingerprint of any text, 16 hex digits.
 [[nodiscard]] std::string fingerprint_of(const std::string& text);

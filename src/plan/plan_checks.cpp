@@ -124,12 +124,32 @@ void check_node_sums(const std::string& who, const Policy& policy) {
   }
 }
 
+// A program may have made the policy.
+void check_residuals(const Policy& policy) {
+  const auto check = [&](const TensorPolicy& one) {
+    const Residuals& residuals = one.residuals;
+    if (!residuals.store.empty() &&
+        (!residuals.store.starts_with(policy::kFileStore) || residuals.memory < policy::kLeastStoreMemory)) {
+      refuse_whole(policy, "residuals have store = \"" + residuals.store + "\" and memory = " +
+                               format_bytes(residuals.memory) + "; write \"file:DIR\" and at least 64KiB");
+    }
+  };
+  check(policy.defaults);
+  for (const Policy::Rule& rule : policy.rules) {
+    check(rule.policy);
+  }
+}
+
 }  // namespace
 
 void check_policy(const Policy& policy, const PlanOptions& options) {
   if (!options.packs_frames && policy::packs_frames(policy)) {
     throw Error(ErrorCode::unsupported, "policy " + policy.source + ": " + std::string(policy::kPacksOnHosts));
   }
+  if (!options.packs_frames && policy::places_residuals(policy)) {
+    throw Error(ErrorCode::unsupported, "policy " + policy.source + ": " + std::string(policy::kResidualsOnHosts));
+  }
+  check_residuals(policy);
   check_batch(policy);
   check_measuring(policy);
 }

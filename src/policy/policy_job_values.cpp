@@ -1,4 +1,5 @@
-// The tables of a policy that concern the job as a whole: [elastic], [batch], [device] and [memory].
+// The tables of a policy that concern the job as a whole: [elastic], [batch], [device] and [memory]; and how residuals
+// are kept.
 #include <charconv>
 
 #include "base/units.hpp"
@@ -137,6 +138,35 @@ Policy::Memory PolicyValues::read_memory(const toml::table& table) const {
         }},
        {"compact_every", [&](const toml::node& node) { memory.compact_every = read_time(node, "compact_every"); }}});
   return memory;
+}
+
+Residuals PolicyValues::read_residuals(const toml::node& node) const {
+  if (!node.is_table()) {
+    fail_type(node, "residuals", "a table such as { dtype = \"bf16\" }");
+  }
+  Residuals residuals;
+  bool bounded = false;
+  read_table(*node.as_table(), "in residuals",
+             {{"dtype",
+               [&](const toml::node& n) {
+                 residuals.dtype = read_choice(n, "dtype", {"f32", "bf16"}) == 0 ? DType::f32 : DType::bf16;
+               }},
+              {"store",
+               [&](const toml::node& n) {
+                 residuals.store = read_string(n, "store", "a string such as \"file:/scratch\"");
+                 if (!residuals.store.starts_with(kFileStore) || residuals.store.size() == kFileStore.size()) {
+                   fail(n, "store \"" + residuals.store + "\"; write \"file:DIR\", the folder of a scratch file");
+                 }
+               }},
+              {"memory", [&](const toml::node& n) {
+                 residuals.memory = read_bytes(n, "memory", kLeastStoreMemory, kMostMemory);
+                 bounded = true;
+               }}});
+  if (bounded == residuals.store.empty()) {
+    fail(node, std::string(bounded ? "memory without store" : "store without memory") +
+                   " in residuals; write both, as in { store = \"file:DIR\", memory = \"1GiB\" }");
+  }
+  return residuals;
 }
 
 Policy::Batch PolicyValues::read_batch(const toml::table& table) const {

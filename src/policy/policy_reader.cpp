@@ -51,6 +51,7 @@ class PolicyReader : private PolicyValues {
     std::optional<double> decay;
     std::optional<double> max_error;
     std::optional<Roles> roles;
+    std::optional<Residuals> residuals;
     std::optional<CodecSpec> second_hop;
     std::optional<std::vector<Warmup>> warmup;
     std::optional<Sync> sync;
@@ -217,6 +218,7 @@ class PolicyReader : private PolicyValues {
             {"decay", [&](const toml::node& node) { request.decay = read_decay(node); }},
             {"max_error", [&](const toml::node& node) { request.max_error = read_max_error(node); }},
             {"roles", [&](const toml::node& node) { request.roles = read_roles(node); }},
+            {"residuals", [&](const toml::node& node) { request.residuals = read_residuals(node); }},
             {"sync",
              [&](const toml::node& node) {
                request.sync = read_sync(node);
@@ -336,6 +338,7 @@ class PolicyReader : private PolicyValues {
     }
     policy.max_error = request.max_error ? request.max_error : defaults.max_error;
     policy.roles = request.roles ? request.roles : defaults.roles;
+    policy.residuals = request.residuals.value_or(defaults.residuals);
     complete_allow(request, defaults, policy);
     policy.sync = request.sync.value_or(defaults.sync);
     if (policy.is_auto() && policy.sync.mode != Sync::Mode::step) {

@@ -75,6 +75,7 @@ class PolicyValues {
   [[nodiscard]] double read_decay(const toml::node& node) const;
   [[nodiscard]] double read_max_error(const toml::node& node) const;
   [[nodiscard]] double read_expel_slower_than(const toml::node& node) const;
+  [[nodiscard]] Residuals read_residuals(const toml::node& node) const;
   [[nodiscard]] Sync read_sync(const toml::node& node) const;
   [[nodiscard]] Sync::Outer read_outer(const toml::node& node) const;
   [[nodiscard]] std::string read_glob(const toml::node& node) const;

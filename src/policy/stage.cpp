@@ -13,6 +13,12 @@ namespace {
 constexpr double kFeedbackBits = 5;       // 4-bit codecs have 4.06
 constexpr double kRequiredBelowBits = 2;  // sign has 1.06
 
+template <class Has>
+bool any_policy(const Policy& policy, Has has) {
+  return has(policy.defaults) || std::any_of(policy.rules.begin(), policy.rules.end(),
+                                             [&](const Policy::Rule& rule) { return has(rule.policy); });
+}
+
 bool lossy(const CodecSpec& codec) { return codec::Codec(codec, DType::f32).lossy(); }
 
 Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra,
@@ -75,10 +81,16 @@ bool packs_frames(const Policy& policy) {
            std::any_of(one.allow.begin(), one.allow.end(), packs) ||
            std::any_of(one.warmup.begin(), one.warmup.end(), [&](const Warmup& stage) { return packs(stage.codec); });
   };
-  return any_packs(policy.defaults) || (policy.small && packs(policy.small->codec)) ||
-         packs(policy.tiers.intra_codec.value_or(CodecSpec::exact())) ||
-         std::any_of(policy.rules.begin(), policy.rules.end(),
-                     [&](const Policy::Rule& rule) { return any_packs(rule.policy); });
+  return any_policy(policy, any_packs) || (policy.small && packs(policy.small->codec)) ||
+         packs(policy.tiers.intra_codec.value_or(CodecSpec::exact()));
+}
+
+bool places_residuals(const Policy& policy) {
+  return any_policy(policy, [](const TensorPolicy& one) { return one.residuals != Residuals{}; });
+}
+
+bool stores_residuals(const Policy& policy) {
+  return any_policy(policy, [](const TensorPolicy& one) { return !one.residuals.store.empty(); });
 }
 
 TensorPolicy policy_of_small(const Policy& policy) {

@@ -20,6 +20,17 @@ inline constexpr std::string_view kPacksOnHosts =
     "exact+zstd packs frames on the cores of hosts, and frames on devices are not packed; over device memory write "
     "codec = \"exact\" or a codec that rounds";
 
+/// Returns whether a policy keeps any residuals in another way than as f32 in memory, which works over host memory
+/// alone.
+[[nodiscard]] bool places_residuals(const Policy& policy);
+/// Says why such a policy is refused over device memory.
+inline constexpr std::string_view kResidualsOnHosts =
+    "residuals = { ... } is for residuals in the memory of hosts; codecs on devices keep theirs there, as f32, so "
+    "remove "
+    "it";
+/// Returns whether a policy keeps any residuals in a file.
+[[nodiscard]] bool stores_residuals(const Policy& policy);
+
 inline constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
 
 struct Stage {

@@ -39,6 +39,7 @@ constexpr std::array kHomes{
     KeyHome{"communicator_name", kRule},
     KeyHome{"roles", kRequest},
     KeyHome{"save_as", "at the top of the file"},
+    KeyHome{"residuals", kRequest},
     KeyHome{"device_residuals", "in [memory]"},
     KeyHome{"bind", "in [memory]"},
     KeyHome{"limit", "in [memory]"},

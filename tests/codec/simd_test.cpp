@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
@@ -9,6 +11,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codec_support.hpp"
 #include "kernels/topk.hpp"
@@ -168,6 +171,35 @@ TEST_P(InstructionSets, NarrowAndCopyAsScalar) {
     for (const codec::InstructionSet& set : sets.subspan(1)) {
       ASSERT_EQ(narrow(coder(set)), elements) << set.name;
       ASSERT_EQ(copy(coder(set), elements), copy(scalar, elements)) << set.name;
+    }
+  }
+}
+
+TEST(StochasticBf16, SameBitsOnEveryInstructionSet) {
+  const unsigned seed = 71;
+  std::mt19937 random(seed);
+  const auto sets = codec::instruction_sets();
+  for (unsigned round = 0; round < 300; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", round " + std::to_string(round));
+    std::vector<float> values(round < 100 ? round : random() % kTile);
+    for (float& x : values) {  // any bits: Inf, NaN, denormals and the largest numbers too
+      x = std::bit_cast<float>(static_cast<std::uint32_t>(random()) | (random() % 8 == 0 ? 0x7F7F0000U : 0U));
+    }
+    const kernels::RoundingKey key{{static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random())}};
+    const auto index = round % 3 == 0 ? 0xFFFFFF00U : static_cast<std::uint32_t>(random());
+    const auto round_by = [&](const codec::InstructionSet& set) {
+      std::vector<std::uint16_t> out(values.size() + 8, 0xA5A5);
+      set.round_to_bf16(key, index, values.data(), values.size(), out.data());
+      return out;
+    };
+    const auto expected = round_by(sets.front());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float back = kernels::from_bf16(expected[i]);
+      ASSERT_EQ(std::isfinite(values[i]), std::isfinite(back));
+      ASSERT_EQ(std::isnan(values[i]), std::isnan(back));
+    }
+    for (const codec::InstructionSet& set : sets.subspan(1)) {
+      ASSERT_EQ(round_by(set), expected) << set.name;
     }
   }
 }

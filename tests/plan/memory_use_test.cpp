@@ -35,6 +35,18 @@ TEST(MemoryUse, CountsResidualsOfEveryPurpose) {
   EXPECT_EQ(memory_of(plan_with("[defaults]\ncodec = \"int8\"\n", {.world_size = 4})).local, 0U);
 }
 
+// Both buffers of a session that can undo a step are as narrow as the residuals.
+TEST(MemoryUse, CountsResidualsInTheirDtype) {
+  const std::string rule = "[[rule]]\nmatch = \"weight\"\ncodec = \"int4\"\nresiduals = { dtype = \"bf16\" }\n";
+  const Plan plan = plan_with(rule, {.world_size = 4, .undoable = true});
+  const MemoryUse use = memory_of(plan);
+  EXPECT_EQ(use.local, kBytes / 2);
+  EXPECT_EQ(use.summed, kBytes / 8);
+  EXPECT_EQ(use.second, kBytes / 2 + kBytes / 8);
+  EXPECT_THAT(plan.explain(), HasSubstr("residuals of its own values      2MiB\n"));
+  EXPECT_THAT(plan.explain(), Not(HasSubstr("dtype = ")));
+}
+
 // A bucket that auto may send as int4 may keep residuals from the first such step on.
 TEST(MemoryUse, CountsTheMostOfAllLevelsAndStages) {
   const PlanOptions options{.world_size = 2};
@@ -75,6 +87,7 @@ TEST(MemoryUse, SaysWhatTheNextSmallerChoicesSave) {
   EXPECT_THAT(text, HasSubstr("residuals of its own values      4MiB\n"));
   EXPECT_THAT(text, HasSubstr("residuals of its sums            1MiB\n"));
   EXPECT_THAT(text, HasSubstr("rule 1 (weight): int8 without error feedback saves 5MiB\n"));
+  EXPECT_THAT(text, HasSubstr("rule 1 (weight): residuals = { dtype = \"bf16\" } saves 2.5MiB\n"));
   EXPECT_THAT(plan_with("[defaults]\ncodec = \"int8\"\n", {.world_size = 4}).explain(),
               Not(HasSubstr("error feedback saves")));
   EXPECT_THAT(plan_with("[defaults]\ncodec = \"int4\"\n", {.world_size = 1}).explain(), Not(HasSubstr("memory of")));

@@ -82,6 +82,14 @@ std::uint8_t terms_of(const CallOptions& options) {
                                    (options.weight ? wire::kTermWeighted : 0));
 }
 
+DType checked_residuals(DType dtype) {
+  if (dtype != DType::f32 && dtype != DType::bf16) {
+    throw Error(ErrorCode::unsupported, "FeedbackBuffer: residuals are f32 or bf16, not " +
+                                            std::string(to_string(dtype)) + "; give one of the two");
+  }
+  return dtype;
+}
+
 std::uint64_t sum_of(std::span<const std::uint64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
@@ -92,18 +100,21 @@ struct FeedbackBuffer::State {
   std::uint64_t count = 0;
   exchange::ResidualStore store = {};
   int world_size = 0;  // world size of the calls whose residuals it holds
+  std::uint64_t calls = 0;
 
   // Whether it may hold residuals; the same answer on every rank that made the same calls.
   [[nodiscard]] bool held() const { return store.has({0, codec::EncodeSite::local}); }
 };
 
-FeedbackBuffer::FeedbackBuffer(std::uint64_t count) : state_(std::make_unique<State>(State{.count = count})) {}
+FeedbackBuffer::FeedbackBuffer(std::uint64_t count, DType dtype)
+    : state_(std::make_unique<State>(
+          State{.count = count, .store = exchange::ResidualStore({.dtypes = {checked_residuals(dtype)}})})) {}
 FeedbackBuffer::FeedbackBuffer(FeedbackBuffer&&) noexcept = default;
 FeedbackBuffer& FeedbackBuffer::operator=(FeedbackBuffer&&) noexcept = default;
 FeedbackBuffer::~FeedbackBuffer() = default;
 std::uint64_t FeedbackBuffer::count() const noexcept { return state_->count; }
 std::uint64_t FeedbackBuffer::bytes() const { return state_->store.bytes(); }
-void FeedbackBuffer::clear() { state_->store = {}; }
+void FeedbackBuffer::clear() { state_->store = exchange::ResidualStore(state_->store.form()); }
 
 namespace {
 
@@ -296,8 +307,13 @@ struct Communicator::State {
                                                    "; make an exact call with it in the old one first, or clear() it");
     }
     state.world_size = world();
+    if (state.store.form().rank != static_cast<std::uint32_t>(rank())) {
+      exchange::ResidualForm form = state.store.form();
+      form.rank = static_cast<std::uint32_t>(rank());
+      state.store.set_form(std::move(form));
+    }
     auto residuals = std::make_unique<exchange::BucketResiduals>(
-        options.feedback->state_->store, std::vector<exchange::BucketPart>{{.count = request.count}});
+        state.store, std::vector<exchange::BucketPart>{{.count = request.count}}, 1, state.calls++);
     request.held = residuals->held();
     return residuals;
   }

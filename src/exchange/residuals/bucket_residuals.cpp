@@ -13,8 +13,8 @@ ResidualKey key_of(const BucketPart& part, EncodeSite site) { return {static_cas
 
 }  // namespace
 
-BucketResiduals::BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts, double decay)
-    : store_(store), parts_(std::move(parts)), decay_(static_cast<float>(decay)) {
+BucketResiduals::BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts, double decay, std::uint64_t step)
+    : store_(store), parts_(std::move(parts)), decay_(static_cast<float>(decay)), step_(step) {
   std::erase_if(parts_, [](const BucketPart& part) { return part.count == 0; });
 }
 
@@ -80,11 +80,11 @@ const float* BucketResiduals::load(EncodeSite site, std::uint64_t first, std::ui
   bool all = true;
   for_each_piece(first, count,
                  [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
-                   const float* kept = store_.slice(key_of(part, site), inside, taken);
+                   const float* kept = store_.load(key_of(part, site), inside, taken, scratch + done);
                    all = all && kept != nullptr;
                    if (kept != nullptr && taken == count) {
                      values = kept;
-                   } else if (kept != nullptr) {
+                   } else if (kept != nullptr && kept != scratch + done) {
                      std::copy_n(kept, taken, scratch + done);
                    }
                  });
@@ -99,8 +99,9 @@ float* BucketResiduals::target(EncodeSite site, std::uint64_t first, std::uint32
   float* values = scratch;
   for_each_piece(first, count,
                  [&](const BucketPart& part, std::uint64_t inside, std::uint64_t /*done*/, std::uint64_t taken) {
-                   if (taken == count && !store_.can_undo()) {
-                     values = store_.slice(key_of(part, site), inside, taken);
+                   float* in_place = store_.slice(key_of(part, site), inside, taken);
+                   if (in_place != nullptr && taken == count && !store_.can_undo()) {
+                     values = in_place;
                    }
                  });
   return values;
@@ -109,7 +110,7 @@ float* BucketResiduals::target(EncodeSite site, std::uint64_t first, std::uint32
 void BucketResiduals::store(EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) {
   for_each_piece(first, count,
                  [&](const BucketPart& part, std::uint64_t inside, std::uint64_t done, std::uint64_t taken) {
-                   store_.write(key_of(part, site), inside, taken, values + done);
+                   store_.write(key_of(part, site), inside, taken, values + done, step_);
                  });
 }
 

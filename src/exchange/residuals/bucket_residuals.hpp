@@ -20,8 +20,9 @@ struct BucketPart {
 class BucketResiduals final : public ResidualAccess {
  public:
   /// `parts` are in the order of the bucket, end to end. `store` must outlive this. load() and fold() multiply
-  /// residuals by `decay`; that happens once in a call, which encodes each element once at a site.
-  BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts, double decay = 1);
+  /// residuals by `decay`; that happens once in a call, which encodes each element once at a site. `step` tells the
+  /// calls of a store apart: see ResidualStore::write().
+  BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts, double decay = 1, std::uint64_t step = 0);
 
   /// The residuals of this bucket that any rank may hold.
   [[nodiscard]] HeldResiduals held() const;
@@ -47,6 +48,7 @@ class BucketResiduals final : public ResidualAccess {
   ResidualStore& store_;
   std::vector<BucketPart> parts_;
   float decay_;
+  std::uint64_t step_;
 };
 
 }  // namespace gradwire::exchange

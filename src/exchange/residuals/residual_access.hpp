@@ -21,7 +21,7 @@ class ResidualAccess {
   [[nodiscard]] virtual const float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
                                           float* scratch) const = 0;
   /// Where the only encoder of these elements writes their new residual: the memory of load(), other memory, or
-  /// `scratch`, whose content store() takes afterwards. Null where load() returns null.
+  /// `scratch`, whose content store() takes afterwards. To be called only where load() returns values.
   [[nodiscard]] virtual float* target(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
                                       float* scratch) = 0;
   virtual void store(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) = 0;

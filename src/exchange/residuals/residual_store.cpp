@@ -1,7 +1,6 @@
 #include "exchange/residuals/residual_store.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 namespace gradwire::exchange {
@@ -19,36 +18,39 @@ Overlap overlap(const Range& range, std::uint64_t offset, std::uint64_t count) {
   return {std::max(range.offset, offset), std::min(range.end(), offset + count)};
 }
 
-bool any_nonzero(const float* values, std::uint64_t count) {
-  std::uint64_t i = 0;
-  for (; i + 64 <= count; i += 64) {
-    std::uint32_t bits = 0;
-    for (std::uint64_t j = i; j < i + 64; ++j) {
-      bits |= std::bit_cast<std::uint32_t>(values[j]);
-    }
-    if (bits << 1 != 0) {  // without the sign
-      return true;
-    }
-  }
-  return std::any_of(values + i, values + count, [](float x) { return x != 0; });
+// Returns the range that covers all of the elements; null if none does.
+template <class Ranges>
+auto* covering(Ranges& ranges, std::uint64_t offset, std::uint64_t count) {
+  const auto found = std::find_if(ranges.begin(), ranges.end(), [=](const Range& range) {
+    const std::uint64_t skipped = offset - range.offset;
+    return offset >= range.offset && skipped <= range.values.size() && count <= range.values.size() - skipped;
+  });
+  return found == ranges.end() ? nullptr : &*found;
 }
 
 template <typename T>
-void fold_into(float* residual, std::uint64_t count, ResidualStore::Worth worth, T* values) {
+void fold_into(ResidualStore::Values& residuals, std::uint64_t first, std::uint64_t count, ResidualStore::Worth worth,
+               T* values) {
+  constexpr std::uint64_t kPiece = 256;
   const auto f = static_cast<T>(worth.factor);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const float held = worth.decay * residual[i];
-    residual[i] = 0;
-    if (held != 0) {  // adding 0 would change a value of -0; devices, which cannot skip a tile, do the same
-      values[i] += f * static_cast<T>(held);
+  for (std::uint64_t done = 0; done < count; done += kPiece) {
+    float room[kPiece];
+    const std::uint64_t some = std::min(kPiece, count - done);
+    const float* residual = residuals.look(first + done, some, room);
+    for (std::uint64_t i = 0; i < some; ++i) {
+      const float held = worth.decay * residual[i];
+      if (held != 0) {  // adding 0 would change a value of -0; devices, which cannot skip a tile, do the same
+        values[done + i] += f * static_cast<T>(held);
+      }
     }
   }
+  residuals.fill_zero(first, count);
 }
 
 }  // namespace
 
 void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
-  if (count == 0 ? has(key) : slice(key, offset, count) != nullptr) {
+  if (count == 0 ? has(key) : range_of(key, offset, count) != nullptr) {
     return;
   }
   note_change(key);
@@ -56,7 +58,7 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
   if (count == 0) {
     return;
   }
-  Range kept{offset, Values(count)};
+  Range kept{offset, Values(count, form_.dtype_of(key.tensor), spill_of(key.tensor))};
   std::vector<Range> all;
   for (const Range& range : ranges) {
     const Overlap moved = overlap(range, offset, count);
@@ -64,13 +66,14 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
       all.push_back(range);
       continue;
     }
-    const auto at = [&](std::uint64_t element) { return range.values.begin() + (element - range.offset); };
-    std::copy(at(moved.begin), at(moved.end), kept.values.begin() + (moved.begin - offset));
-    if (range.offset < moved.begin) {
-      all.push_back({range.offset, Values(range.values.begin(), at(moved.begin))});
+    const std::uint64_t first = moved.begin - range.offset;
+    const std::uint64_t past = moved.end - range.offset;
+    kept.values.copy(moved.begin - offset, past - first, range.values, first);
+    if (first > 0) {
+      all.push_back({range.offset, range.values.part(0, first)});
     }
-    if (moved.end < range.end()) {
-      all.push_back({moved.end, Values(at(moved.end), range.values.end())});
+    if (past < range.values.size()) {
+      all.push_back({moved.end, range.values.part(past, range.values.size() - past)});
     }
   }
   all.push_back(std::move(kept));
@@ -80,32 +83,41 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
 void ResidualStore::add(const ResidualKey& key, std::uint64_t offset, const Values& values, float factor) {
   keep(key, offset, values.size());
   note_change(key);
-  float* kept = slice(key, offset, values.size());
-  for (std::size_t i = 0; kept != nullptr && i < values.size(); ++i) {
-    kept[i] += factor * values[i];
+  if (values.empty()) {
+    return;
   }
+  Range& range = *range_of(key, offset, values.size());
+  range.values.change(offset - range.offset, values.size(), rounding(key, ResidualRounding::Use::change, changes_++),
+                      offset, [&](float kept, std::uint64_t i) { return kept + factor * values[i]; });
+}
+
+const Range* ResidualStore::range_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const {
+  const auto found = ranges_.find(key);
+  return found == ranges_.end() ? nullptr : covering(found->second, offset, count);
+}
+
+Range* ResidualStore::range_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
+  const auto found = ranges_.find(key);
+  return found == ranges_.end() ? nullptr : covering(found->second, offset, count);
+}
+
+const float* ResidualStore::load(const ResidualKey& key, std::uint64_t offset, std::uint64_t count,
+                                 float* scratch) const {
+  const Range* range = range_of(key, offset, count);
+  return range == nullptr ? nullptr : range->values.load(offset - range->offset, count, scratch);
 }
 
 float* ResidualStore::slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
-  const auto found = ranges_.find(key);
-  if (found == ranges_.end()) {
-    return nullptr;
-  }
-  for (Range& range : found->second) {
-    const std::uint64_t skipped = offset - range.offset;
-    if (offset >= range.offset && skipped <= range.values.size() && count <= range.values.size() - skipped) {
-      return range.values.data() + skipped;
-    }
-  }
-  return nullptr;
+  Range* range = range_of(key, offset, count);
+  float* values = range == nullptr ? nullptr : range->values.floats();
+  return values == nullptr ? nullptr : values + (offset - range->offset);
 }
 
 bool ResidualStore::holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const {
   const auto found = ranges_.find(key);
   return found != ranges_.end() && std::any_of(found->second.begin(), found->second.end(), [&](const Range& range) {
            const Overlap asked = overlap(range, offset, count);
-           return !asked.empty() &&
-                  any_nonzero(range.values.data() + (asked.begin - range.offset), asked.end - asked.begin);
+           return !asked.empty() && range.values.any_nonzero(asked.begin - range.offset, asked.end - asked.begin);
          });
 }
 
@@ -121,12 +133,12 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
     if (folded.empty()) {
       continue;
     }
-    float* residual = range.values.data() + (folded.begin - range.offset);
+    const std::uint64_t first = folded.begin - range.offset;
     const std::uint64_t elements = folded.end - folded.begin;
     if (type == codec::Working::f64) {
-      fold_into(residual, elements, worth, static_cast<double*>(values) + (folded.begin - offset));
+      fold_into(range.values, first, elements, worth, static_cast<double*>(values) + (folded.begin - offset));
     } else {
-      fold_into(residual, elements, worth, static_cast<float*>(values) + (folded.begin - offset));
+      fold_into(range.values, first, elements, worth, static_cast<float*>(values) + (folded.begin - offset));
     }
   }
 }
@@ -134,15 +146,59 @@ void ResidualStore::fold(const ResidualKey& key, std::uint64_t offset, std::uint
 void ResidualStore::multiply(float factor) {
   for (auto& [key, ranges] : ranges_) {
     for (Range& range : ranges) {
-      for (float& x : range.values) {
-        x *= factor;
-      }
+      range.values.change(0, range.values.size(), rounding(key, ResidualRounding::Use::change, changes_), range.offset,
+                          [factor](float x, std::uint64_t) { return x * factor; });
     }
   }
+  count_change_between_steps();
   if (undo_) {
     undo_->next.clear();
   }
 }
+
+void ResidualStore::set_form(ResidualForm form) {
+  form_ = std::move(form);
+  for (auto& [key, ranges] : ranges_) {
+    const DType dtype = form_.dtype_of(key.tensor);
+    const ResidualValues::Spill spill = ranges.empty() ? nullptr : spill_of(key.tensor);
+    for (Range& range : ranges) {
+      if (dtype != range.values.dtype() || !range.values.lies_in(spill)) {
+        range.values =
+            range.values.as(dtype, spill, rounding(key, ResidualRounding::Use::conversion, changes_), range.offset);
+        if (undo_) {
+          undo_->next.erase(key);
+        }
+      }
+    }
+  }
+  std::erase_if(spills_, [&](const auto& spill) {
+    return std::none_of(form_.places.begin(), form_.places.end(),
+                        [&](const auto& place) { return place == spill.first; });
+  });
+  count_change_between_steps();
+}
+
+ResidualStore ResidualStore::empty_beside() const {
+  ResidualStore store(form_);
+  store.spills_ = spills_;
+  return store;
+}
+
+const ResidualValues::Spill& ResidualStore::spill_at(const ResidualPlace& place) {
+  ResidualValues::Spill& spill = spills_[place];
+  if (spill == nullptr) {
+    spill = std::make_shared<memory::SpillCache>(memory::PageFileOptions{.folder = place.folder, .holds = "residuals"},
+                                                 place.memory);
+  }
+  return spill;
+}
+
+ResidualValues::Spill ResidualStore::spill_of(std::uint32_t tensor) {
+  const ResidualPlace* place = form_.place_of(tensor);
+  return place == nullptr ? nullptr : spill_at(*place);
+}
+
+void ResidualStore::reserve(const ResidualPlace& place, std::uint64_t bytes) { spill_at(place)->reserve(bytes); }
 
 void ResidualStore::drop(const ResidualKey& key) {
   if (has(key)) {
@@ -163,7 +219,7 @@ std::uint64_t ResidualStore::second_bytes() const {
   if (undo_) {
     for (const auto& [key, ranges] : undo_->next) {
       for (const Next& range : ranges) {
-        total += range.values.size() * sizeof(float);
+        total += range.values.byte_count();
       }
     }
   }
@@ -174,8 +230,17 @@ std::uint64_t ResidualStore::bytes() const {
   std::uint64_t total = 0;
   for (const auto& [key, ranges] : ranges_) {
     for (const Range& range : ranges) {
-      total += range.values.size() * sizeof(float);
+      total += range.values.byte_count();
     }
+  }
+  return total;
+}
+
+std::uint64_t ResidualStore::resident_bytes() const {
+  std::uint64_t total = bytes() + second_bytes();
+  for (const auto& [place, spill] : spills_) {
+    const memory::SpillStatistics statistics = spill->statistics();
+    total -= std::min(total, statistics.bytes - statistics.resident);
   }
   return total;
 }

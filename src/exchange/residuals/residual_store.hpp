@@ -1,6 +1,6 @@
-// The store of residuals for error feedback: fp32, by tensor and encode site, never by bucket, so that residuals
-// survive another bucket layout, codec, collective or world size. It stays empty while nothing needs error feedback. A
-// store that can undo a step has a second buffer, to which the step writes.
+// The store of residuals for error feedback: by tensor and encode site, never by bucket, so that residuals survive
+// another bucket layout, codec, collective or world size. Each tensor's are f32, or narrower as its form says. It stays
+// empty while nothing needs error feedback. A store that can undo a step has a second buffer, to which the step writes.
 #pragma once
 
 #include <compare>
@@ -8,10 +8,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/codec.hpp"
-#include "memory/paged_vector.hpp"
+#include "exchange/residuals/residual_values.hpp"
+#include "gradwire/dtype.hpp"
 
 namespace gradwire::exchange {
 
@@ -21,9 +24,40 @@ struct ResidualKey {
   friend auto operator<=>(const ResidualKey&, const ResidualKey&) = default;  // NOLINT(modernize-use-nullptr): false
 };
 
+/// A folder whose scratch file has the residuals beyond `memory` bytes.
+struct ResidualPlace {
+  std::string folder;
+  std::uint64_t memory = 0;
+  friend auto operator<=>(const ResidualPlace&,
+                          const ResidualPlace&) = default;  // NOLINT(modernize-use-nullptr): false
+};
+
+/// How a store keeps residuals.
+struct ResidualForm {
+  static constexpr std::uint32_t kSeed = 0x67726164;
+
+  std::vector<DType> dtypes = {};                         // by tensor; f32 for tensors that it does not have
+  std::uint32_t seed = kSeed;                             // of the stochastic rounding of values that are no f32
+  std::uint32_t rank = 0;                                 // whose residuals these are
+  std::vector<std::optional<ResidualPlace>> places = {};  // by tensor; none, also for other tensors: in memory
+
+  [[nodiscard]] DType dtype_of(std::uint32_t tensor) const noexcept {
+    return tensor < dtypes.size() ? dtypes[tensor] : DType::f32;
+  }
+  [[nodiscard]] const ResidualPlace* place_of(std::uint32_t tensor) const noexcept {
+    return tensor < places.size() && places[tensor] ? &*places[tensor] : nullptr;
+  }
+  friend bool operator==(const ResidualForm&, const ResidualForm&) = default;
+};
+
 class ResidualStore {
  public:
-  using Values = memory::PagedVector<float, memory::MemoryUse::residuals>;
+  using Values = ResidualValues;
+
+  ResidualStore() = default;
+  explicit ResidualStore(ResidualForm form) : form_(std::move(form)) {}
+  /// Returns an empty store of the same form that shares the memory and the files of this one.
+  [[nodiscard]] ResidualStore empty_beside() const;
 
   /// Consecutive elements of a tensor.
   struct Range {
@@ -36,13 +70,20 @@ class ResidualStore {
   /// `local`, the owned part at `owner`, the part summed for another node at `intra`. It is zero where nothing was
   /// kept; residuals that other ranges held of these elements move there.
   void keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
-  /// Adds residuals that another store held, for example after a change of world size.
+  /// Adds residuals that another store held, for example after a change of world size. Their dtype need not be the one
+  /// of this store.
   void add(const ResidualKey& key, std::uint64_t offset, const Values& values, float factor);
-  /// Residuals of elements [offset, offset + count), owned by the store; null unless all of them are kept.
+  /// Residuals of elements [offset, offset + count) as f32: in place, or written to `scratch`, which holds `count`.
+  /// Null unless all of them are kept.
+  [[nodiscard]] const float* load(const ResidualKey& key, std::uint64_t offset, std::uint64_t count,
+                                  float* scratch) const;
+  /// The same, to be changed in place. Null, too, where the store does not keep them as f32.
   [[nodiscard]] float* slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
-  /// Writes the residuals that an encoder leaves of these elements, all of which slice() must give; once in a step.
-  /// Where the store can undo, slice() shows them only after commit().
-  void write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values);
+  /// Writes the residuals that an encoder leaves of these elements in step `step`, all of which the store must keep;
+  /// once in a step. Where the store can undo, load() shows them only after commit(). A step that is made again rounds
+  /// the same values to the same bits.
+  void write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values,
+             std::uint64_t step = 0);
   /// Whether any residual of these elements is not zero.
   [[nodiscard]] bool holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
   /// The factors that a residual is multiplied by; each rounds once.
@@ -57,10 +98,16 @@ class ResidualStore {
   void drop(const ResidualKey& key);
   /// Multiplies all residuals by `factor`. To be called between steps.
   void multiply(float factor);
+  /// Keeps residuals in another form from now on, and changes those that it has. To be called between steps.
+  void set_form(ResidualForm form);
+  [[nodiscard]] const ResidualForm& form() const noexcept { return form_; }
+  /// Makes the scratch file of a place, if there is none yet, with room for so many bytes of residuals. Errors are
+  /// those of memory::PageFile.
+  void reserve(const ResidualPlace& place, std::uint64_t bytes);
 
   /// From here on undo() restores the residuals of this moment, or of the last commit().
-  void remember() { undo_.emplace(); }
-  void commit() noexcept;
+  void remember() { undo_.emplace().changes = changes_; }
+  void commit();
   /// Copies a tensor's residuals before they change, for a step that reads what it wrote before the next commit().
   void copy_before_changes(std::uint32_t tensor);
   void undo();
@@ -75,10 +122,14 @@ class ResidualStore {
   [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
   [[nodiscard]] bool has(const ResidualKey& key) const { return ranges_.contains(key); }
   [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return ranges_; }
+  /// Bytes of the residuals, in memory and in files.
   [[nodiscard]] std::uint64_t bytes() const;
-  /// Bytes of the second buffers.
+  /// The same of the second buffers.
   [[nodiscard]] std::uint64_t second_bytes() const;
-  /// The memory of all residuals and second buffers, which the pool may move between steps.
+  /// Bytes of all of these that lie in memory.
+  [[nodiscard]] std::uint64_t resident_bytes() const;
+  /// The memory of all residuals and second buffers, which the pool may move between steps; without those that a file
+  /// has a part of.
   [[nodiscard]] std::vector<memory::Block*> blocks();
 
  private:
@@ -97,14 +148,36 @@ class ResidualStore {
     std::map<ResidualKey, std::vector<Next>> next;                      // one for each range of a key
     std::map<ResidualKey, std::optional<std::vector<Range>>> reshaped;  // ranges before the step; none: there were none
     std::optional<std::set<std::uint32_t>> moved;
+    std::uint64_t changes = 0;
   };
 
-  [[nodiscard]] float* next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  // The place of a tensor's residuals, whose file is made if there is none yet; null: memory.
+  [[nodiscard]] ResidualValues::Spill spill_of(std::uint32_t tensor);
+  [[nodiscard]] const ResidualValues::Spill& spill_at(const ResidualPlace& place);
+  // The range that holds all of these elements; null if none does.
+  [[nodiscard]] const Range* range_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
+  [[nodiscard]] Range* range_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  // The second buffer for elements that are about to be written.
+  [[nodiscard]] Next& next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
   void note_change(const ResidualKey& key);  // later changes of this step are made in place
+  [[nodiscard]] ResidualRounding rounding(const ResidualKey& key, ResidualRounding::Use use,
+                                          std::uint64_t number) const noexcept {
+    return {form_.seed, form_.rank, key.tensor, key.site, use, number};
+  }
 
+  void count_change_between_steps() {
+    ++changes_;
+    if (undo_) {
+      undo_->changes = changes_;
+    }
+  }
+
+  ResidualForm form_;
+  std::uint64_t changes_ = 0;  // that add(), multiply() and set_form() made, so that each has its own random bits
   std::map<ResidualKey, std::vector<Range>> ranges_;  // ranges of a key do not overlap
   std::set<std::uint32_t> moved_;
   std::optional<Undo> undo_;
+  std::map<ResidualPlace, ResidualValues::Spill> spills_;
 };
 
 }  // namespace gradwire::exchange

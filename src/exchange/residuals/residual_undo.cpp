@@ -34,15 +34,20 @@ void copy_past_caches(const float* from, std::uint64_t count, float* to) {
 
 }  // namespace
 
-void ResidualStore::write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values) {
-  if (undo_ && !undo_->reshaped.contains(key)) {
-    copy_past_caches(values, count, next_of(key, offset, count));
+void ResidualStore::write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values,
+                          std::uint64_t step) {
+  Range& range = *range_of(key, offset, count);
+  const bool in_place = !undo_ || undo_->reshaped.contains(key);
+  Values& to = in_place ? range.values : next_of(key, offset, count).values;
+  const std::uint64_t first = offset - range.offset;
+  if (float* floats = to.floats(); floats != nullptr && !in_place) {
+    copy_past_caches(values, count, floats + first);
   } else {
-    std::copy_n(values, count, slice(key, offset, count));
+    to.store(first, count, values, rounding(key, ResidualRounding::Use::step, step), offset);
   }
 }
 
-float* ResidualStore::next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
+ResidualStore::Next& ResidualStore::next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
   const std::vector<Range>& ranges = ranges_.at(key);
   std::vector<Next>& nexts = undo_->next[key];
   nexts.resize(ranges.size());
@@ -60,7 +65,7 @@ float* ResidualStore::next_of(const ResidualKey& key, std::uint64_t offset, std:
   } else {
     next.written.push_back({begin, begin + count});
   }
-  return next.values.data() + begin;
+  return next;
 }
 
 namespace {
@@ -83,7 +88,7 @@ void normalise(std::vector<Elements>& runs) {
 template <class Elements>
 void copy(const std::vector<Elements>& runs, const ResidualStore::Values& from, ResidualStore::Values& to) {
   for (const Elements& run : runs) {
-    std::copy(from.data() + run.begin, from.data() + run.end, to.data() + run.begin);
+    to.copy(run.begin, run.end - run.begin, from, run.begin);
   }
 }
 
@@ -111,7 +116,7 @@ void ResidualStore::copy_before_changes(std::uint32_t tensor) {
   }
 }
 
-void ResidualStore::commit() noexcept {
+void ResidualStore::commit() {
   if (!undo_) {
     return;
   }
@@ -136,6 +141,7 @@ void ResidualStore::commit() noexcept {
   }
   undo_->reshaped.clear();
   undo_->moved.reset();
+  undo_->changes = changes_;
 }
 
 void ResidualStore::undo() {
@@ -143,7 +149,8 @@ void ResidualStore::undo() {
     return;
   }
   Undo undo = std::move(*undo_);
-  undo_.emplace();
+  changes_ = undo.changes;
+  remember();
   for (auto& [key, ranges] : undo.reshaped) {
     if (ranges) {
       ranges_[key] = std::move(*ranges);

@@ -299,7 +299,9 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
         const bool owned = site == EncodeSite::owner;
         std::vector<float>& to = owned ? owner : by_library && site == EncodeSite::intra ? summed : local;
         const auto begin = to.begin() + static_cast<std::ptrdiff_t>(first);
-        std::transform(range.values.begin(), range.values.end(), begin, begin, std::plus<>());
+        std::vector<float> room(range.values.size());
+        const float* values = range.values.look(0, range.values.size(), room.data());
+        std::transform(values, values + range.values.size(), begin, begin, std::plus<>());
         const bool any = !range.values.empty();
         any_local = any_local || (any && !owned);
         any_owner = any_owner || (any && owned);

@@ -1,6 +1,7 @@
 // Saves the state of an engine between two steps, and continues from one: from files, or as the engine of the next
 // world. If a world of another size saved the files, the residuals are distributed anew over the ranks.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -71,8 +72,13 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
   }
 }
 
-// Returns the ranges of a tensor that `rank` encodes as their owner, with zeros as values.
-std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size_t tensor, int rank, int world) {
+struct Elements {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// Returns the elements of a tensor that `rank` encodes as their owner.
+std::optional<Elements> owned_elements(const plan::Plan& plan, std::size_t tensor, int rank, int world) {
   const plan::TensorPlan& entry = plan.tensors[tensor];
   const plan::Bucket& bucket = plan.buckets[entry.bucket];
   if (!exchange::encodes_at_owner(bucket.algorithm) || world == 1) {
@@ -86,13 +92,13 @@ std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size
   if (begin >= end) {
     return {};
   }
-  return {{begin - entry.offset, ResidualStore::Values(end - begin)}};
+  return Elements{begin - entry.offset, end - entry.offset};
 }
 
 class Resharding {
  public:
   Resharding(const plan::Plan& plan, const std::vector<SavedState>& saved, int rank, int world)
-      : plan_(plan), saved_(saved), rank_(rank), world_(world) {}
+      : plan_(plan), saved_(saved), rank_(rank), world_(world), store_(plan.residual_form(rank)) {}
 
   ResidualStore make() {
     const SavedState& any = saved_.front();
@@ -124,15 +130,16 @@ class Resharding {
   void take_owned(const SavedState& state, const SavedResidual& residual) {
     bool has_owner = false;
     for (int owner = 0; owner < world_; ++owner) {
-      for (const ResidualStore::Range& owned : owned_ranges(plan_, residual.key.tensor, owner, world_)) {
-        has_owner = true;
-        const std::uint64_t begin = std::max(owned.offset, residual.range.offset);
-        const std::uint64_t end = std::min(owned.end(), residual.range.end());
-        if (owner == rank_ && begin < end) {
-          const auto first = residual.range.values.begin() + static_cast<std::ptrdiff_t>(begin - residual.range.offset);
-          store_.keep(residual.key, owned.offset, owned.values.size());
-          store_.add(residual.key, begin, {first, first + static_cast<std::ptrdiff_t>(end - begin)}, 1.0F);
-        }
+      const auto owned = owned_elements(plan_, residual.key.tensor, owner, world_);
+      if (!owned) {
+        continue;
+      }
+      has_owner = true;
+      const std::uint64_t begin = std::max(owned->begin, residual.range.offset);
+      const std::uint64_t end = std::min(owned->end, residual.range.end());
+      if (owner == rank_ && begin < end) {
+        store_.keep(residual.key, owned->begin, owned->end - owned->begin);
+        store_.add(residual.key, begin, residual.range.values.part(begin - residual.range.offset, end - begin), 1.0F);
       }
     }
     if (!has_owner && state.rank % world_ == rank_) {
@@ -193,7 +200,7 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
   }
   check_units(first, *plan, source);
   const bool same_world = first.world_size == runner->info().world_size;
-  ResidualStore residuals;
+  ResidualStore residuals(plan->residual_form(runner->info().rank));
   if (same_world) {
     for (const SavedResidual& residual : first.residuals) {
       residuals.add(residual.key, residual.range.offset, residual.range.values, 1.0F);

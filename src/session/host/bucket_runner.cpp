@@ -58,6 +58,7 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
 
 std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                              const std::string& parts, const std::string& beside) {
+  residuals_.store().set_form(plan.residual_form(info().rank));
   require_memory(plan);
   statistics_.resize(plan.groups.size());
   executors_.set_plan(plan);
@@ -67,9 +68,12 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
   return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.store().empty(), parts), beside);
 }
 
-void BucketRunner::require_memory(const plan::Plan& plan) const {
+void BucketRunner::require_memory(const plan::Plan& plan) {
+  for (const auto& [place, bytes] : plan::residuals_by_place(plan, info().rank)) {
+    residuals_.store().reserve(place, bytes);
+  }
   const plan::MemoryUse use = memory_of(plan, info().rank);
-  const std::uint64_t held = residuals_.store().bytes() + residuals_.store().second_bytes();
+  const std::uint64_t held = residuals_.store().resident_bytes();
   memory::page_pool().require(use.frames + use.residuals() - std::min(held, use.residuals()),
                               "steps of this plan need, for residuals and frames,");
 }
@@ -88,7 +92,8 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
       residuals_.store().copy_before_changes(static_cast<std::uint32_t>(part.tensor));
     }
   }
-  auto residuals = std::make_unique<exchange::BucketResiduals>(residuals_.store(), bucket.parts, bucket.decay);
+  auto residuals =
+      std::make_unique<exchange::BucketResiduals>(residuals_.store(), bucket.parts, bucket.decay, step.step);
   exchange::CallRequest asked = calls_.request(plan, bucket, step);
   if (!step.plain) {
     asked.held = residuals->held();

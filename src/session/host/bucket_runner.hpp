@@ -67,7 +67,7 @@ class BucketRunner final : public Runner {
 
  private:
   /// Throws Error(out_of_memory) if the page pool has no room for the plan's steps.
-  void require_memory(const plan::Plan& plan) const;
+  void require_memory(const plan::Plan& plan);
   /// Takes the measurements of a bucket that come before its start.
   void look(BucketFlight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step,
             const exchange::Task& task);

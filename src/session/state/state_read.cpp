@@ -35,7 +35,14 @@ void read_residuals(StateReader& body, SavedState& state) {
     if (residual.range.offset > elements || count > elements - residual.range.offset) {
       body.fail("a residual reaches beyond its tensor");
     }
-    residual.range.values.assign(body.numbers<float>(count));
+    const DType dtype = body.version() >= kStateVersion ? static_cast<DType>(body.number<std::uint8_t>()) : DType::f32;
+    if (dtype != DType::f32 && dtype != DType::bf16) {
+      body.fail("a residual has no dtype");
+    }
+    body.require(count, element_bytes(dtype));
+    const auto bytes = body.numbers<std::byte>(count * element_bytes(dtype));
+    residual.range.values = exchange::ResidualValues(count, dtype);
+    std::copy(bytes.begin(), bytes.end(), residual.range.values.bytes().begin());
     state.residuals.push_back(std::move(residual));
   }
 }
@@ -192,7 +199,7 @@ SavedState read_body(StateReader& body, RowSink* rows) {
   if (body.version() >= 3) {
     read_local_steps(body, state);
   }
-  if (body.version() >= 4) {
+  if (body.version() >= kStateWithTables) {
     read_tables(body, state, rows);
   }
   body.expect_end();

@@ -23,7 +23,8 @@
 namespace gradwire::session {
 
 inline constexpr std::string_view kStateMagic = "gradwire";
-inline constexpr std::uint32_t kStateVersion = 4;
+inline constexpr std::uint32_t kStateVersion = 5;  // its residuals have dtypes
+inline constexpr std::uint32_t kStateWithTables = 4;
 inline constexpr std::uint32_t kStateWithoutTables = 3;
 inline constexpr std::uint32_t kPackedFlag = 1U << 16;  // added to the version of a file whose body is packed pieces
 inline constexpr std::size_t kStateHeadBytes = 24;      // magic, version, zero, bytes of the body
@@ -76,6 +77,9 @@ class StateWriter {
   void numbers(std::span<const T> values) {
     put(values.data(), values.size_bytes(), sizeof(T));
   }
+  /// Counts bytes of values that need not be read for it.
+  void count(std::uint64_t bytes) noexcept { bytes_ += bytes; }
+  [[nodiscard]] bool only_counts() const noexcept { return stream_ == nullptr; }
   void text(std::string_view text) {
     number(static_cast<std::uint32_t>(text.size()));
     put(text.data(), text.size());

@@ -1,4 +1,5 @@
 // Writes a state in the format of docs/reference/state-format.md.
+#include <algorithm>
 #include <span>
 
 #include "gradwire/error.hpp"
@@ -24,7 +25,15 @@ void put_table(StateWriter& out, const table::SavedTable& table) {
   }
 }
 
-void put_body(StateWriter& out, const SavedState& state) {
+// Returns the oldest version that can hold the state, so that older builds read what they can.
+std::uint32_t version_for(const SavedState& state) {
+  const bool narrow = std::any_of(state.residuals.begin(), state.residuals.end(), [](const SavedResidual& residual) {
+    return residual.range.values.dtype() != DType::f32;
+  });
+  return narrow ? kStateVersion : state.tables.empty() ? kStateWithoutTables : kStateWithTables;
+}
+
+void put_body(StateWriter& out, const SavedState& state, std::uint32_t version) {
   out.number(static_cast<std::uint32_t>(state.rank));
   out.number(static_cast<std::uint32_t>(state.world_size));
   out.number(state.step);
@@ -45,7 +54,16 @@ void put_body(StateWriter& out, const SavedState& state) {
     out.number(static_cast<std::uint8_t>(residual.key.site));
     out.number(residual.range.offset);
     out.number(static_cast<std::uint64_t>(residual.range.values.size()));
-    out.numbers(residual.range.values.values());
+    if (version >= kStateVersion) {
+      out.number(static_cast<std::uint8_t>(residual.range.values.dtype()));
+    }
+    if (out.only_counts()) {
+      out.count(residual.range.values.byte_count());
+    } else {
+      residual.range.values.for_each_bytes([&](std::span<const std::byte> bytes) {
+        out.put(bytes.data(), bytes.size(), element_bytes(residual.range.values.dtype()));
+      });
+    }
   }
   out.number(static_cast<std::uint32_t>(state.sync_modes.anchors.size()));
   const auto put_values = [&](std::uint32_t tensor, const auto& values) {
@@ -70,7 +88,7 @@ void put_body(StateWriter& out, const SavedState& state) {
     out.number(local.put_off_to);
     out.number(static_cast<std::uint8_t>(local.moved));
   }
-  if (!state.tables.empty()) {
+  if (version >= kStateWithTables) {
     out.number(static_cast<std::uint32_t>(state.tables.size()));
     for (const table::SavedTable& table : state.tables) {
       put_table(out, table);
@@ -84,17 +102,18 @@ void write_state(const SavedState& state, std::ostream& stream) {
   if (state.packed) {
     codec::require_packing();
   }
+  const std::uint32_t version = version_for(state);
   StateWriter size(nullptr);
-  put_body(size, state);
+  put_body(size, state, version);
   StateWriter out(&stream);
   out.put(kStateMagic.data(), kStateMagic.size());
-  out.number((state.tables.empty() ? kStateWithoutTables : kStateVersion) | (state.packed ? kPackedFlag : 0));
+  out.number(version | (state.packed ? kPackedFlag : 0));
   out.number(std::uint32_t{0});
   out.number(size.bytes());
   if (state.packed) {
     out.begin_pieces();
   }
-  put_body(out, state);
+  put_body(out, state, version);
   if (state.packed) {
     out.end_pieces();
   }

@@ -1,0 +1,209 @@
+#include "exchange/residuals/residual_values.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/philox.hpp"
+
+namespace gradwire::exchange {
+namespace {
+
+std::uint16_t* halves(std::byte* bytes) { return reinterpret_cast<std::uint16_t*>(bytes); }
+const std::uint16_t* halves(const std::byte* bytes) { return reinterpret_cast<const std::uint16_t*>(bytes); }
+
+// Whether any of the values has other bits than the sign.
+template <class Bits>
+bool any_nonzero_bits(const std::byte* values, std::uint64_t count) {
+  constexpr auto kValue = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
+  for (std::uint64_t i = 0; i < count;) {
+    const std::uint64_t end = std::min<std::uint64_t>(i + 64, count);
+    Bits bits = 0;
+    for (; i < end; ++i) {
+      Bits one = 0;
+      std::memcpy(&one, values + i * sizeof one, sizeof one);
+      bits = static_cast<Bits>(bits | one);
+    }
+    if ((bits & kValue) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+kernels::RoundingKey ResidualRounding::key(std::uint32_t index_high) const noexcept {
+  const auto what = static_cast<std::uint32_t>(site) | static_cast<std::uint32_t>(use) << 4 | index_high << 8;
+  const kernels::Philox random = kernels::philox(
+      {{tensor, what, static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32)}}, seed, rank);
+  return {{random.word[0], random.word[1]}};
+}
+
+ResidualValues::ResidualValues(std::uint64_t count, DType dtype, const Spill& spill) : dtype_(dtype) {
+  const std::size_t bytes = count * element_bytes(dtype);
+  if (spill != nullptr && bytes >= memory::kFileUnit) {
+    spilled_ = memory::SpilledBytes(spill, bytes);
+  } else {
+    bytes_.resize(bytes);
+  }
+}
+
+ResidualValues::ResidualValues(std::span<const float> values) : bytes_(std::as_bytes(values)) {}
+
+bool ResidualValues::lies_in(const Spill& spill) const noexcept {
+  return byte_count() < memory::kFileUnit || spilled_.cache() == spill;
+}
+
+float ResidualValues::operator[](std::uint64_t index) const {
+  float value = 0;
+  return *look(index, 1, &value);
+}
+
+float* ResidualValues::floats() noexcept {
+  return dtype_ == DType::f32 && spilled_.empty() ? reinterpret_cast<float*>(bytes_.data()) : nullptr;
+}
+
+const float* ResidualValues::load(std::uint64_t first, std::uint64_t count, float* scratch) const {
+  return read(first, count, scratch, true);
+}
+
+const float* ResidualValues::look(std::uint64_t first, std::uint64_t count, float* scratch) const {
+  return read(first, count, scratch, false);
+}
+
+const float* ResidualValues::read(std::uint64_t first, std::uint64_t count, float* scratch, bool loads) const {
+  if (!spilled_.empty()) {
+    const std::size_t each = element_bytes(dtype_);
+    const auto fetch = [&](std::uint64_t from, std::span<std::byte> to) {
+      loads ? spilled_.load(from * each, to) : spilled_.look(from * each, to);
+    };
+    if (dtype_ == DType::f32) {
+      fetch(first, std::as_writable_bytes(std::span(scratch, count)));
+      return scratch;
+    }
+    const std::uint64_t most = kPieceBytes / each;
+    ResidualValues room(std::min(most, count), dtype_);
+    for (std::uint64_t done = 0; done < count; done += most) {
+      const std::uint64_t some = std::min(most, count - done);
+      fetch(first + done, room.bytes().first(some * each));
+      static_cast<void>(room.read(0, some, scratch + done, loads));
+    }
+    return scratch;
+  }
+  if (dtype_ == DType::f32) {
+    return reinterpret_cast<const float*>(bytes_.data()) + first;
+  }
+  const std::uint16_t* from = halves(bytes_.data()) + first;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    scratch[i] = kernels::from_bf16(from[i]);
+  }
+  return scratch;
+}
+
+void ResidualValues::store(std::uint64_t first, std::uint64_t count, const float* values,
+                           const ResidualRounding& rounding, std::uint64_t index) {
+  if (!spilled_.empty()) {
+    const std::size_t each = element_bytes(dtype_);
+    if (dtype_ == DType::f32) {
+      spilled_.store(first * each, std::as_bytes(std::span(values, count)));
+      return;
+    }
+    const std::uint64_t most = kPieceBytes / each;
+    ResidualValues room(std::min(most, count), dtype_);
+    for (std::uint64_t done = 0; done < count; done += most) {
+      const std::uint64_t some = std::min(most, count - done);
+      room.store(0, some, values + done, rounding, index + done);
+      spilled_.store((first + done) * each, room.bytes().first(some * each));
+    }
+    return;
+  }
+  if (dtype_ == DType::f32) {
+    std::copy_n(values, count, floats() + first);
+    return;
+  }
+  std::uint16_t* to = halves(bytes_.data()) + first;
+  for (std::uint64_t i = 0; i < count;) {  // once, but for the elements around a multiple of 2^32
+    const auto low = static_cast<std::uint32_t>(index + i);
+    const std::uint64_t end = std::min(count, i + ((std::uint64_t{1} << 32) - low));
+    const kernels::RoundingKey key = rounding.key(static_cast<std::uint32_t>((index + i) >> 32));
+    codec::round_to_bf16(key, low, values + i, end - i, to + i);
+    i = end;
+  }
+}
+
+void ResidualValues::copy(std::uint64_t first, std::uint64_t count, const ResidualValues& from,
+                          std::uint64_t from_first) {
+  const std::size_t each = element_bytes(dtype_);
+  if (!spilled_.empty() && !from.spilled_.empty()) {
+    spilled_.copy(first * each, count * each, from.spilled_, from_first * each);
+  } else if (!spilled_.empty()) {
+    spilled_.replace(first * each, from.bytes().subspan(from_first * each, count * each));
+  } else if (!from.spilled_.empty()) {
+    from.spilled_.look(from_first * each, bytes().subspan(first * each, count * each));
+  } else {
+    std::copy_n(from.bytes_.data() + from_first * each, count * each, bytes_.data() + first * each);
+  }
+}
+
+void ResidualValues::fill_zero(std::uint64_t first, std::uint64_t count) {
+  const std::size_t each = element_bytes(dtype_);
+  if (!spilled_.empty()) {
+    spilled_.fill_zero(first * each, count * each);
+  } else {
+    std::fill_n(bytes_.data() + first * each, count * each, std::byte{0});
+  }
+}
+
+bool ResidualValues::any_nonzero(std::uint64_t first, std::uint64_t count) const {
+  if (!spilled_.empty()) {
+    const std::uint64_t most = kPieceBytes / element_bytes(dtype_);
+    ResidualValues room(std::min(most, count), dtype_);
+    for (std::uint64_t done = 0; done < count; done += most) {
+      const std::uint64_t some = std::min(most, count - done);
+      room.copy(0, some, *this, first + done);
+      if (room.any_nonzero(0, some)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  return dtype_ == DType::f32 ? any_nonzero_bits<std::uint32_t>(bytes_.data() + first * sizeof(std::uint32_t), count)
+                              : any_nonzero_bits<std::uint16_t>(bytes_.data() + first * sizeof(std::uint16_t), count);
+}
+
+ResidualValues ResidualValues::part(std::uint64_t first, std::uint64_t count) const {
+  ResidualValues part(count, dtype_, spilled_.cache());
+  part.copy(0, count, *this, first);
+  return part;
+}
+
+ResidualValues ResidualValues::as(DType dtype, const Spill& spill, const ResidualRounding& rounding,
+                                  std::uint64_t index) const {
+  ResidualValues other(size(), dtype, spill);
+  if (dtype == dtype_) {
+    other.copy(0, size(), *this, 0);
+    return other;
+  }
+  constexpr std::uint64_t kPiece = 1024;
+  float room[kPiece];
+  for (std::uint64_t done = 0; done < size(); done += kPiece) {
+    const std::uint64_t some = std::min(kPiece, size() - done);
+    other.store(done, some, look(done, some, room), rounding, index + done);
+  }
+  return other;
+}
+
+bool operator==(const ResidualValues& a, const ResidualValues& b) {
+  if (a.size() != b.size()) {
+    return false;
+  }
+  for (std::uint64_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace gradwire::exchange

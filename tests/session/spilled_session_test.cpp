@@ -1,0 +1,244 @@
+// Sessions that keep most of their residuals in a file: the same results and saves as in memory, steps that are made
+// again, and files that fail.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "elastic_job.hpp"
+#include "model.hpp"
+#include "plan/memory_use.hpp"
+#include "tests/support/ranks.hpp"
+#include "tests/support/scratch_folder.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+std::string with_store(const std::string& rules, const std::string& residuals) {
+  return "version = 1\n[defaults]\n" + std::string(residuals.empty() ? "" : "residuals = { " + residuals + " }\n") +
+         rules;
+}
+
+std::string stored(const std::filesystem::path& folder, const std::string& more = "") {
+  return more + "store = \"file:" + folder.string() + "\", memory = \"96KiB\"";
+}
+
+struct Trained {
+  std::vector<std::vector<Gradient>> results;  // of each rank
+  std::vector<std::string> states;
+};
+
+using EachStep = std::function<void(Session&, std::uint64_t step)>;
+
+Trained train(const std::string& policy, const std::vector<std::uint32_t>& nodes, std::uint64_t steps,
+              const EachStep& each = nullptr, const std::vector<std::string>* resumed = nullptr,
+              std::uint64_t first = 0) {
+  const std::size_t world = nodes.size();
+  Trained trained{.results = std::vector<std::vector<Gradient>>(world), .states = std::vector<std::string>(world)};
+  run_ranks(make_inproc_world(static_cast<int>(world), nodes), [&](const std::shared_ptr<Transport>& transport) {
+    auto gradients = make_gradients();
+    const auto rank = static_cast<std::size_t>(transport->rank());
+    Session session(transport, Policy::parse(policy));
+    add_all(session, gradients);
+    if (resumed != nullptr) {
+      std::istringstream state((*resumed)[rank]);
+      session.load(state);
+    }
+    for (std::uint64_t step = first; step < steps; ++step) {
+      if (each) {
+        each(session, step);
+      }
+      fill(gradients, session.rank(), step);
+      for (const Gradient& gradient : gradients) {
+        session.ready(gradient.id);
+      }
+      session.finish();
+    }
+    std::ostringstream state;
+    session.save(state);
+    trained.states[rank] = state.str();
+    trained.results[rank] = std::move(gradients);
+  });
+  return trained;
+}
+
+void expect_equal(const Trained& a, const Trained& b) {
+  ASSERT_EQ(a.results.size(), b.results.size());
+  for (std::size_t rank = 0; rank < a.results.size(); ++rank) {
+    for (std::size_t t = 0; t < a.results[rank].size(); ++t) {
+      EXPECT_EQ(a.results[rank][t].values, b.results[rank][t].values) << "rank " << rank << ", tensor " << t;
+    }
+    EXPECT_TRUE(a.states[rank] == b.states[rank]) << "what rank " << rank << " saved differs";
+  }
+}
+
+// Mutation tried: a page that was written behind is taken for one that holds zeros.
+TEST(SpilledSession, ResultsAndSavesAreThoseOfMemory) {
+  struct Case {
+    const char* rules;
+    std::vector<std::uint32_t> nodes;
+    const char* dtype = "";
+  };
+  const Case cases[] = {
+      {"codec = \"int4\"\n", {0, 1}},
+      {"codec = \"topk(2%)+int8\"\n[bucket]\nbytes = \"256KiB\"\n", {0, 1, 2}, "dtype = \"bf16\", "},
+      {"codec = \"int4\"\nalgorithm = \"hierarchical\"\ndecay = 0.9\n", {0, 0, 1, 1}},
+      {"codec = \"int2\"\nwarmup = [ { until_step = 2, codec = \"exact\" }, { until_step = 5, codec = \"int4\" } ]\n",
+       {0, 1}},
+  };
+  for (const char* backend : {"io_uring", "threads"}) {
+    if (std::string(backend) == "io_uring" && memory::make_ring(STDIN_FILENO, 1) == nullptr) {
+      continue;  // this system does not allow it
+    }
+    ::setenv("GRADWIRE_FILE_IO", backend, 1);
+    for (const Case& one : cases) {
+      SCOPED_TRACE(std::string(backend) + ": " + one.rules);
+      const ScratchFolder folder;
+      const auto flushes = [](Session& session, std::uint64_t step) {
+        if (step == 6) {
+          session.flush();
+        }
+      };
+      const std::string in_memory = one.dtype[0] == '\0' ? "" : "dtype = \"bf16\"";
+      expect_equal(train(with_store(one.rules, stored(folder.path(), one.dtype)), one.nodes, 9, flushes),
+                   train(with_store(one.rules, in_memory), one.nodes, 9, flushes));
+      EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    }
+  }
+  ::unsetenv("GRADWIRE_FILE_IO");
+}
+
+TEST(SpilledSession, GoesOnFromASave) {
+  const ScratchFolder folder;
+  const std::string spilled = with_store("codec = \"int4\"\n", stored(folder.path()));
+  const std::string in_memory = with_store("codec = \"int4\"\n", "");
+  const Trained whole = train(in_memory, {0, 1}, 8);
+  const Trained half = train(spilled, {0, 1}, 4);
+  expect_equal(train(spilled, {0, 1}, 8, nullptr, &half.states, 4), whole);
+  expect_equal(train(in_memory, {0, 1}, 8, nullptr, &half.states, 4), whole);
+}
+
+// A rank leaves during step 3, so that the others make the step again. Mutation tried: undo() keeps what was written.
+TEST(SpilledSession, AStepThatIsMadeAgainFindsTheResidualsOfBeforeIt) {
+  const ScratchFolder folder;
+  for (const char* codec : {"int4", "topk(0.05)+int8"}) {
+    SCOPED_TRACE(codec);
+    const auto fates = [&](const std::string& residuals) {
+      return run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + std::string(codec) + "\"\n" + residuals +
+                            "[elastic]\nreplicate = \"1 step\"\nreplicate_as = \"exact\"\n",
+                  .dies_in = {{2, {3, 2}}},
+                  .keeps_states = true});
+    };
+    const std::vector<Fate> spilled =
+        fates("residuals = { store = \"file:" + folder.path().string() + "\", memory = \"64KiB\" }\n");
+    const std::vector<Fate> plain = fates("");
+    for (std::size_t who = 0; who < plain.size(); ++who) {
+      EXPECT_EQ(spilled[who].dead, plain[who].dead);
+      EXPECT_TRUE(spilled[who].parameters == plain[who].parameters) << who;
+      EXPECT_TRUE(spilled[who].state == plain[who].state) << who;
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// Opens the scratch files of this process in `folder`, as another program could.
+std::vector<int> open_files(const std::filesystem::path& folder) {
+  std::vector<int> opened;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    if (std::filesystem::read_symlink(entry.path(), ignored).string().starts_with(folder.string() + "/")) {
+      opened.push_back(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+    }
+  }
+  return opened;
+}
+
+// Every rank ends with an error, and that of the rank whose file was damaged names the folder. Mutation tried: what was
+// read is not compared with what was written.
+TEST(SpilledSession, ADamagedFileIsAnErrorOnEveryRank) {
+  const ScratchFolder folder;
+  std::atomic<bool> damaged = false;
+  std::vector<std::string> messages(3);
+  const std::string policy = with_store("codec = \"int4\"\n", stored(folder.path()));
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    auto gradients = make_gradients();
+    Session session(transport, Policy::parse(policy));
+    add_all(session, gradients);
+    try {
+      for (std::uint64_t step = 0; step < 12; ++step) {
+        if (step == 6 && session.rank() == 1 && !damaged.exchange(true)) {
+          const std::vector<int> files = open_files(folder.path());
+          EXPECT_EQ(files.size(), 3U);
+          for (const int file : files) {
+            EXPECT_EQ(::ftruncate(file, 0), 0);
+            ::close(file);
+          }
+        }
+        fill(gradients, session.rank(), step);
+        for (const Gradient& gradient : gradients) {
+          session.ready(gradient.id);
+        }
+        session.finish();
+      }
+      ADD_FAILURE() << "rank " << session.rank() << " did not notice";
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(session.rank())] = error.what();
+    }
+  });
+  for (const std::string& message : messages) {
+    EXPECT_THAT(message, AnyOf(HasSubstr("is not what was written there"), HasSubstr("rank "))) << message;
+  }
+  EXPECT_THAT(messages, ::testing::Contains(HasSubstr(folder.path().string())));
+}
+
+TEST(SpilledSession, AFullDiskIsAnErrorBeforeTheFirstStep) {
+  const ScratchFolder folder;
+  if (::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=512k") != 0) {
+    GTEST_SKIP() << "this user may not mount a small file system";
+  }
+  std::vector<std::string> messages(2);
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    auto gradients = make_gradients();
+    Session session(transport, Policy::parse(with_store("codec = \"int4\"\n", stored(folder.path()))));
+    add_all(session, gradients);
+    try {
+      for (const Gradient& gradient : gradients) {
+        session.ready(gradient.id);
+      }
+      session.finish();
+      ADD_FAILURE() << "there is room for a half of a megabyte";
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(session.rank())] = error.what();
+    }
+  });
+  ::umount2(folder.path().c_str(), MNT_DETACH);
+  EXPECT_THAT(messages, ::testing::Contains(HasSubstr("no room for")));
+  EXPECT_THAT(messages, ::testing::Contains(HasSubstr("No space left on device")));
+}
+
+TEST(SpilledSession, ThePlanTellsWhatLiesWhere) {
+  const Policy policy = Policy::parse(
+      with_store("codec = \"int4\"\nsecond_hop = \"exact\"\n", "store = \"file:/scratch\", memory = \"1MiB\""));
+  const plan::Plan plan =
+      plan::make_plan(policy, {{"t", std::uint64_t{1} << 20, DType::f32, 1}}, {.world_size = 2, .undoable = true});
+  const plan::MemoryUse use = memory_of(plan);
+  EXPECT_EQ(use.local + use.second, std::uint64_t{8} << 20);
+  EXPECT_EQ(use.in_files, std::uint64_t{7} << 20);
+  EXPECT_EQ(use.residuals(), std::uint64_t{1} << 20);
+  EXPECT_THAT(plan.explain(), HasSubstr("of these in a file in /scratch"));
+  EXPECT_EQ(plan::residuals_by_place(plan, 0).begin()->second, std::uint64_t{8} << 20);
+}
+
+}  // namespace
+}  // namespace gradwire::test
