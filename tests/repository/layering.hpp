@@ -27,6 +27,7 @@ inline const std::vector<Layer> kLayers = {
     {"record", {"base"}, {}},
     {"memory", {"base"}, {}},
     {"wire", {"base"}, {}},
+    {"security", {"wire"}, {}},
     {"membership", {"wire"}, {}},
     {"kernels", {"wire"}, {}},
     {"codec", {"kernels", "memory", "wire"}, {"codec_spec"}},
@@ -45,8 +46,9 @@ inline const std::vector<Layer> kLayers = {
     {"drop_in", {"choice", "record"}, {}},
     {"plugins", {"drop_in", "session"}, {}},
     {"export_http", {"watch"}, {}},
+    {"security_openssl", {"security"}, {}},
     {"plot", {}, {}},
-    {"cli", {"watch", "choice", "plot", "record"}, {}},
+    {"cli", {"watch", "choice", "plot", "record", "security"}, {}},
 };
 
 /// The folders of src/session in the same way, from the lowest on. A folder of `parts` holds one part, and includes no
@@ -114,6 +116,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"hwloc", {"hwloc.h"}, {"src/memory/topology*"}},
     {"memory policies of Linux", {"linux/mempolicy.h"}, {"src/memory/placement*"}},
     {"prometheus-cpp", {"prometheus/*", "CivetServer.h"}, {"plugins/export_http/*"}},
+    {"OpenSSL", {"openssl/*"}, {"plugins/security_openssl/*"}},
     {"sockets",
      {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*"},
      {"src/transport/tcp/*", "plugins/export_http/*"}},
