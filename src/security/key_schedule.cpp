@@ -75,6 +75,18 @@ Key first_world_secret(const Cryptography& cryptography, const Key& job, std::sp
   return derived(cryptography, job, "first world", context);
 }
 
+Proof prove_greeting(const Cryptography& cryptography, const Key& job, const Salt& salt, bool rank_has_aes,
+                     std::uint32_t rank, std::uint32_t world_size) {
+  wire::Bytes context;
+  wire::put_number(context, rank);
+  wire::put_number(context, world_size);
+  wire::put_number(context, static_cast<std::uint8_t>(rank_has_aes ? 1 : 0));
+  wire::put(context, salt.data(), salt.size());
+  Proof proof{};
+  derive(cryptography, job, "greeting", context, proof);
+  return proof;
+}
+
 Key draw_world_secret() { return Key::random(); }
 
 Key sender_key(const Cryptography& cryptography, const Key& world_secret, Purpose purpose, Cipher cipher,

@@ -37,6 +37,12 @@ using Salt = std::array<std::byte, 32>;
 /// The secret of a later world, which the rank that leads the change draws and sends to the others.
 [[nodiscard]] Key draw_world_secret();
 
+/// What a rank tells the others of its first world beside its random bytes, so that these are known to come from a
+/// process that has the job's key, and a rank with another key is named before any data moves.
+using Proof = std::array<std::byte, 32>;
+[[nodiscard]] Proof prove_greeting(const Cryptography& cryptography, const Key& job, const Salt& salt,
+                                   bool rank_has_aes, std::uint32_t rank, std::uint32_t world_size);
+
 /// What a sender's messages are; each purpose has a key and counters of its own.
 enum class Purpose : std::uint8_t { frames, control, tables, residual_copies };
 [[nodiscard]] std::string_view to_string(Purpose purpose) noexcept;

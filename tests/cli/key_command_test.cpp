@@ -71,7 +71,7 @@ TEST_F(KeyCommand, SaysWhatIsWrong) {
   EXPECT_THAT(gradwire("key derive rule published.key x").output, HasSubstr("join"));
   EXPECT_FALSE(fs::exists(folder_ / "x"));
   EXPECT_EQ(gradwire("key nwe x").status, 2);
-  EXPECT_THAT(gradwire("key nwe x").output, HasSubstr("did you mean gradwire key new?"));
+  EXPECT_THAT(gradwire("key nwe x").output, HasSubstr("\"nwe\" is no command of gradwire key; write one of new"));
   EXPECT_THAT(gradwire("key").output, HasSubstr("write one of new, derive, check"));
 }
 

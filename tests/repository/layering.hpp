@@ -31,7 +31,7 @@ inline const std::vector<Layer> kLayers = {
     {"membership", {"wire"}, {}},
     {"kernels", {"wire"}, {}},
     {"codec", {"kernels", "memory", "wire"}, {"codec_spec"}},
-    {"transport", {"memory", "wire"}, {"transport", "link", "threading", "mpi_transport", "processes"}},
+    {"transport", {"memory", "security"}, {"transport", "link", "threading", "mpi_transport", "processes"}},
     {"emulation", {"transport"}, {"emulation"}},
     {"exchange", {"codec", "transport", "memory", "observe"}, {"reduction", "communicator"}},
     {"policy", {"exchange"}, {"policy"}},
