@@ -115,7 +115,7 @@ class SealedTransport final : public Decorator<SealedOperation> {
     begin_send(operation, *this, peer, tag, data);
     SealedOperation& entry = add(operation);
     hand_over(operation, [&] {
-      if (agree()) {
+      if (agree() && entry.sealed == nullptr) {  // else agree() has sent it
         send(entry);
       }
     });

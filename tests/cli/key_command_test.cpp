@@ -60,6 +60,12 @@ TEST_F(KeyCommand, DeriveAndCheckAgreeWithTheDocument) {
             "bc2a7b398547542353c96851242bc9ef2b60d8e56c220e334986093f0e7265a2");
 }
 
+TEST_F(KeyCommand, RunRefusesAKey) {
+  const Outcome outcome = gradwire("run -- true", "GRADWIRE_KEY=file:/tmp/job.key");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("GRADWIRE_KEY names a key"), HasSubstr("clear text")));
+}
+
 TEST_F(KeyCommand, SaysWhatIsWrong) {
   write_published_key();
   const Outcome without = gradwire("key check published.key");

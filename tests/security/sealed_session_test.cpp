@@ -16,14 +16,17 @@
 #include <utility>
 #include <vector>
 
+#include "drop_in/configuration.hpp"
 #include "gradwire/communicator.hpp"
 #include "gradwire/processes.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
 #include "hex_bytes.hpp"
+#include "plan/call_plan.hpp"
 #include "recorded_traffic.hpp"
 #include "security/key_file.hpp"
 #include "security/key_schedule.hpp"
+#include "session/runner/runner.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -337,12 +340,25 @@ TEST(SealedJob, TheKeyMayStandInThePolicy) {
   EXPECT_GT(frames, 0U);
 }
 
+TEST(SealedJob, CallsWithoutASessionRefuseAPolicyWithAKey) {
+  Policy policy;
+  policy.security.key = "file:/home/me/job.key";
+  EXPECT_THAT(error_of([&] { plan::CallPlanner planner(policy); }).what(),
+              AllOf(HasSubstr("[security] needs a session"), HasSubstr("clear text")));
+}
+
 TEST(SealedJob, WhatCannotBeSealedIsRefused) {
   const KeyInEnvironment key;
   const Error error = error_of([] { Session(make_inproc_processes(2)[0], Policy()); });
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
   EXPECT_THAT(error.what(), AllOf(HasSubstr("GRADWIRE_KEY names a key"), HasSubstr("over gradwire::Processes"),
                                   HasSubstr("clear text")));
+  const Error device = error_of(
+      [] { static_cast<void>(session::make_session(std::unique_ptr<session::Runner>(), Policy(), SessionOptions{})); });
+  EXPECT_EQ(device.code(), ErrorCode::unsupported);
+  EXPECT_THAT(device.what(), AllOf(HasSubstr("device memory"), HasSubstr("host memory")));
+  EXPECT_THAT(drop_in::Configuration::read(true).disabled,
+              AllOf(HasSubstr("GRADWIRE_KEY names a key"), HasSubstr("a drop-in sends in clear text")));
   std::filesystem::permissions(key.file(), std::filesystem::perms::all);
   EXPECT_THAT(error_of([] { Communicator(make_inproc_world(2)[0]); }).what(), HasSubstr("chmod 600"));
 }

@@ -162,6 +162,7 @@ TEST(SealedTransport, AFrameIsSealedOnceForAllReceivers) {
       others[message.from].insert(counter_of(message));
     }
   }
+  EXPECT_EQ(traffic->messages().size(), 4 * 3 * 3) << "a greeting, a frame and another message for each pair";
   EXPECT_EQ(frames.size(), 4);
   for (const auto& [rank, sent] : frames) {
     EXPECT_EQ(sent.size(), 1) << "rank " << rank;
