@@ -48,7 +48,7 @@ inline const std::vector<Layer> kLayers = {
     {"export_http", {"watch"}, {}},
     {"security_openssl", {"security"}, {}},
     {"plot", {}, {}},
-    {"cli", {"watch", "choice", "plot", "record", "security"}, {}},
+    {"cli", {"watch", "choice", "plot", "record"}, {}},
 };
 
 /// The folders of src/session in the same way, from the lowest on. A folder of `parts` holds one part, and includes no
