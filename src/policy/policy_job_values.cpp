@@ -1,5 +1,5 @@
-// The tables of a policy that concern the job as a whole: [elastic], [batch], [device] and [memory]; and how residuals
-// are kept.
+// The tables of a policy that concern the job as a whole: [elastic], [batch], [device], [memory] and [security]; and
+// how residuals are kept.
 #include <charconv>
 
 #include "base/units.hpp"
@@ -7,6 +7,7 @@
 #include "codec/packed_pieces.hpp"
 #include "policy/bounds.hpp"
 #include "policy/policy_values.hpp"
+#include "security/key_file.hpp"
 
 namespace gradwire::policy {
 
@@ -167,6 +168,18 @@ Residuals PolicyValues::read_residuals(const toml::node& node) const {
                    " in residuals; write both, as in { store = \"file:DIR\", memory = \"1GiB\" }");
   }
   return residuals;
+}
+
+Policy::Security PolicyValues::read_job_security(const toml::table& table) const {
+  Policy::Security security;
+  read_table(table, "in [security]",
+             {{"key",
+               [&](const toml::node& node) {
+                 security.key = read_string(node, "key", R"(the path of a key file, such as "file:/home/me/job.key")");
+                 static_cast<void>(read_parsed(node, [&] { return security::parse_key_setting(security.key, "key"); }));
+               }},
+              {"lock_memory", [&](const toml::node& node) { security.lock_memory = read_bool(node, "lock_memory"); }}});
+  return security;
 }
 
 Policy::Batch PolicyValues::read_batch(const toml::table& table) const {
