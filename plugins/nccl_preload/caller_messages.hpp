@@ -25,6 +25,9 @@ class CallerMessages final : public transport::DeviceMessages {
   /// The communicator's device. Throws Error(transport) if NCCL does not say.
   [[nodiscard]] int device() const;
   [[nodiscard]] ChildCommunicator& child() noexcept { return *child_; }
+  /// Returns the child, if there is one: windows that NCCL maps must be gone before their communicator is, and only the
+  /// job says when its own goes.
+  [[nodiscard]] void* nccl_communicator() const noexcept override { return child_->get(); }
 
   [[nodiscard]] std::string name() const override { return "nccl"; }
   [[nodiscard]] int rank() const noexcept override { return rank_; }

@@ -31,6 +31,11 @@ class ChildCommunicator final : public drop_in::OwnCommunicator {
 
   /// Returns the communicator, null if there is none, for calls until leave(). Throws Error(aborted) after abort().
   [[nodiscard]] ncclComm_t enter();
+  /// Returns the communicator, null if there is none or it is aborted.
+  [[nodiscard]] ncclComm_t get() const {
+    const MutexLock lock(mutex_);
+    return comm_;
+  }
   void leave() noexcept;
 
   /// Ends its work. Any thread may call it.
@@ -44,7 +49,7 @@ class ChildCommunicator final : public drop_in::OwnCommunicator {
   std::function<bool()> has_memory_;
   bool settled_ = false;
   ncclComm_t made_ = nullptr;  // not yet settled
-  Mutex mutex_;                // not held during calls of NCCL
+  mutable Mutex mutex_;        // not held during calls of NCCL
   CondVar left_;
   ncclComm_t comm_ GUARDED_BY(mutex_) = nullptr;
   int inside_ GUARDED_BY(mutex_) = 0;  // number of calls and groups under way

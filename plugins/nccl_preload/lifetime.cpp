@@ -1,6 +1,7 @@
 // Groups, operations, and functions that make or end communicators: their calls are forwarded and recorded.
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -111,6 +112,7 @@ enum class Ending : std::uint8_t {
 /// same time: in the job's group, where it has one, since NCCL aborts nothing before its end.
 template <typename F>
 ncclResult_t end_with_child(const CommunicatorState& ended, F&& end_parent) {
+  ended.reducer->abort();
   if (open_group != nullptr) {
     ended.child->abort();
     return end_parent();
@@ -128,9 +130,16 @@ ncclResult_t end_with_child(const CommunicatorState& ended, F&& end_parent) {
 }
 
 /// Returns whether our work on a communicator has to be aborted as it ends: that of a reducer which has failed may
-/// never end.
+/// never end. Says so if a rank was missing in the last calls, whose results the job may not have looked at.
 bool aborts_child(Ending ending, const CommunicatorState& ended) noexcept {
-  return ending == Ending::abort || !ended.reducer->failure().empty();
+  if (ending == Ending::abort || !ended.reducer->failure().empty()) {
+    return true;
+  }
+  const std::string missing = ended.reducer->missing();
+  if (!missing.empty()) {
+    std::fprintf(stderr, "gradwire: %s\n", missing.c_str());
+  }
+  return !missing.empty();
 }
 
 /// Runs `free_comm`, which frees the communicator, after removing the drop-in's state of it.
@@ -303,6 +312,21 @@ REMEMBERED(ncclCommShrink,
              born(result, newcomm, [&] { return child_described_by(config, comm); });
              return result;
            })
+
+// A kernel of ours that has waited in vain for a rank is an error of the communicator, which a job's watchdog looks
+// for.
+REMEMBERED(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t* error), {
+  const ncclResult_t result = real(comm, error);
+  if (!InsideNccl::active() && result == ncclSuccess && error != nullptr && *error == ncclSuccess) {
+    unseen([&] {
+      const auto known = state().communicators.find(comm);
+      if (known && known->state && known->state->reducer && !known->state->reducer->missing().empty()) {
+        *error = ncclRemoteError;
+      }
+    });
+  }
+  return result;
+})
 
 REMEMBERED(ncclCommFinalize, (ncclComm_t comm), { return close(comm, Ending::orderly, [&] { return real(comm); }); })
 REMEMBERED(ncclCommRevoke, (ncclComm_t comm, int flags),

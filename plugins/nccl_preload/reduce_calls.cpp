@@ -75,6 +75,7 @@ drop_in::DeviceCall device_call(const NcclCall& request, const Described& descri
                      .factor = described.factor.value,
                      .device_factor = described.factor.device,
                      .stream = request.stream,
+                     .scaled = described.scaled,
                      .captured = captured},
           .bytes = described.bytes,
           .forward = forward,

@@ -134,6 +134,7 @@ Described describe(const NcclCall& request) {
       .known = comm.has_value(),
       .blocking = !comm || comm->blocking,
   };
+  described.scaled = scaled != nullptr;
   described.factor = scaled != nullptr ? scaled->value_or(Factor{}) : Factor{};
   described.what = {.function = request.function,
                     .dtype = described.call.dtype,

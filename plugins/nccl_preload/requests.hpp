@@ -33,6 +33,7 @@ struct Described {
   drop_in::CallClass what;  // without the reason
   std::uint64_t bytes = 0;  // of the larger buffer
   Factor factor = {};
+  bool scaled = false;  // the operation has factors
 };
 [[nodiscard]] Described describe(const NcclCall& request);
 

@@ -45,8 +45,9 @@ constexpr std::array kVariables{
                         "most host memory of a process's page pool, such as 4GiB; the policy may lower it"},
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank], otlp:directory", "none",
                         "where every rank's metrics go, one or more"},
-    EnvironmentVariable{"GRADWIRE_NODE_KERNEL", "0 | 1", "0",
-                        "1: sessions over GPUs of one host sum by one kernel, if GPUs can write to each other"},
+    EnvironmentVariable{
+        "GRADWIRE_NODE_KERNEL", "0 | 1", "none",
+        "one kernel for sums inside a host; none: codec auto over NCCL times it; 1: sessions take it"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "none", "policy of replaced calls, instead of GRADWIRE_CODEC"},
     EnvironmentVariable{"GRADWIRE_RECORD_GRADIENTS", "directory[:steps=N]", "none",
                         "rank 0 writes gradients of 5 steps, or N, there (run --record-gradients)"},

@@ -181,6 +181,7 @@ const char* text(Reason reason) noexcept {
     case Reason::no_gradient: return "no gradient: its buffer changes or repeats";
     case Reason::half_scatter: return "16-bit reduce-scatter without a rule";
     case Reason::no_memory: return "no device memory for messages";
+    case Reason::scaled: return "scaled sum, which the kernel inside a node does not make";
   }
   return "";
 }

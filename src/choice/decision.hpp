@@ -80,9 +80,10 @@ enum class Reason : std::uint8_t {
   no_gradient,        // over NCCL: its address changes, or comes several times in a step
   half_scatter,       // over NCCL: a reduce-scatter of 16-bit values, which activations may be
   no_memory,          // over NCCL: some rank has no device memory for the call's messages
+  scaled,             // over NCCL: codec = "auto" takes one kernel for such calls, which has no factors
 };
 
-inline constexpr std::size_t kReasons = 31;
+inline constexpr std::size_t kReasons = 32;
 
 /// For people: "below the floor". Empty for `none`.
 [[nodiscard]] const char* text(Reason reason) noexcept;

@@ -35,6 +35,7 @@ struct Configuration {
   bool dry_run = false;                  // only counts what would be compressed
   bool quiet = false;                    // no summary
   bool tells_status = false;             // logs its status now and then
+  bool node_kernel = true;               // codec = "auto" over NCCL may time the one kernel inside a node
   bool raise_threads = false;            // initialise MPI with MPI_THREAD_MULTIPLE even if the job asks for less
   std::optional<std::string> report;
   /// GRADWIRE_TIMEOUT: how long a compressed call waits for another rank. No value: as long as the library would.

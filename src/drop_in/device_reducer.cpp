@@ -95,7 +95,7 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       drop_residuals(*place);  // this call has added them
     }
-    router_->count(jobs[i].route, executions[i]->statistics());
+    router_->count(jobs[i].route, executions[i]->statistics(), jobs[i].route.node_kernel ? "node_kernel" : "");
   }
 }
 
@@ -108,6 +108,7 @@ int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryC
   std::byte* copy = trials_->copy();
   Job rival{.route = job.route, .reduce = job.reduce};
   rival.route.stage = job.route.rival;
+  rival.route.node_kernel = job.route.rival_node_kernel;
   rival.route.keeps.reset();
   rival.reduce.receive = copy;
   link_->set_caller(job.reduce.stream);
@@ -184,6 +185,7 @@ std::shared_ptr<const exchange::StreamExecution> DeviceReducer::start(exchange::
                                                     .bucket = index,
                                                     .local_residual = residuals.local,
                                                     .owner_residual = residuals.owner,
+                                                    .in_windows = job.route.node_kernel,
                                                     .name = std::string(name_of(job.route.what.function)) + " of " +
                                                             std::to_string(call.request.count) + " elements"}));
 }

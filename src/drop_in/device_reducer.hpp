@@ -3,6 +3,7 @@
 // agreement of the ranks, and the question for the step if a codec needs it.
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,7 @@
 #include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
+#include "exchange/stream/window_calls.hpp"
 #include "memory/arena.hpp"
 
 namespace gradwire::drop_in {
@@ -71,6 +73,7 @@ struct DeviceReduce {
   double factor = 1;                    // of this rank's values; 1 in a mean
   const void* device_factor = nullptr;  // if not null, the factor: a value of `dtype` in device memory
   void* stream = nullptr;
+  bool scaled = false;    // the operation has factors, whatever this rank's is
   bool captured = false;  // the stream is being captured into a graph
   bool apart = false;     // this process has made collectives on other communicators since the call before
 };
@@ -145,6 +148,11 @@ class DeviceReducer {
   /// Returns why no call can be made right any more; empty if nothing has failed.
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
   void fail(const std::string& why) { failure_ = why; }
+  // Any thread may call the next two at any time.
+  /// Ends kernels that wait for other ranks: the job ends the communicator.
+  void abort() noexcept;
+  /// Returns which rank some rank's kernel has waited for in vain, as the next call will report it; empty if none.
+  [[nodiscard]] std::string missing() const noexcept;
   /// Returns the bytes of the residuals that this reducer holds on the device.
   [[nodiscard]] std::uint64_t residual_bytes() const noexcept;
   /// Returns the number of frames that arrived damaged since the last call; they were decoded to NaN.
@@ -183,6 +191,10 @@ class DeviceReducer {
   [[nodiscard]] bool all_say(std::uint64_t value);
   [[nodiscard]] bool all_have(bool mine) { return all_say(mine ? 1 : 0) && mine; }
   void open_own_communicator(const Job& first);
+  // Opens windows for one kernel inside the node, and offers it as a way where all ranks have passed their test.
+  void open_node_kernel(const DeviceReduce& reduce);
+  [[nodiscard]] std::vector<std::string> gather_texts(const std::string& mine);
+  void check_node_kernel() const;
   void prepare_choices();
   [[nodiscard]] std::string send_script(std::span<std::byte> memory);
   // Returns why the call's role forbids to compress it. `compressible`: the policy would, but for the role.
@@ -235,6 +247,8 @@ class DeviceReducer {
   std::string name_;
   DeviceExchange exchange_;
   std::optional<DeviceTrials> trials_;  // if codec = "auto" chooses
+  bool node_kernel_tried_ = false;
+  std::atomic<const exchange::WindowCalls*> windows_ = nullptr;  // the device's, once they are tested
   DeviceRoles roles_;
   bool needs_roles_ = false;             // a call came that the policy compresses by its role
   std::uint64_t uncounted_ = 0;          // calls on the communicator that could not be compressed, and scatters

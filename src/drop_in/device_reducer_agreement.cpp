@@ -1,5 +1,6 @@
 // Exchanges what the ranks of a communicator tell each other before and between its calls.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <utility>
 
@@ -193,6 +194,24 @@ std::vector<T> DeviceReducer::gather(const T& mine) {
   link_->gather(agreeing_, sizeof mine);
   std::vector<T> all = download<T>();
   link_->end_run(false);
+  return all;
+}
+
+std::vector<std::string> DeviceReducer::gather_texts(const std::string& mine) {
+  using Part = std::array<char, 128>;
+  const std::vector<std::uint64_t> sizes = gather(std::uint64_t{mine.size()});
+  const std::uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  std::vector<std::string> all(sizes.size());
+  for (std::uint64_t at = 0; at < longest; at += sizeof(Part)) {
+    Part part{};
+    if (at < mine.size()) {
+      mine.copy(part.data(), part.size(), at);
+    }
+    const std::vector<Part> parts = gather(part);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      all[rank].append(parts[rank].data(), std::min(part.size(), sizes[rank] - all[rank].size()));
+    }
+  }
   return all;
 }
 

@@ -13,7 +13,8 @@ FrameMemory::Kind DeviceReducer::kind_of(const Router::Route& route, const Devic
           .codecs = {stage.codec.values, stage.codec.k, stage.second_hop.values, stage.second_hop.k},
           .keeps = sites.feedback,
           .held = sites.held,
-          .device_factor = reduce.device_factor != nullptr};
+          .device_factor = reduce.device_factor != nullptr,
+          .node_kernel = route.node_kernel};
 }
 
 // Returns the residuals that the job's place holds, or will hold where it holds none yet. Nothing is touched in a dry
@@ -33,6 +34,7 @@ DeviceReducer::Residuals DeviceReducer::expected_residuals(const Job& job) const
 // Enqueues the uses together, as enqueue() does with jobs.
 void DeviceReducer::play(exchange::StreamBackend& backend, std::span<const Use> uses) {
   exchange::StreamExecutor executor(backend);
+  executor.use_windows(device_.windows());
   std::vector<std::byte*> factors;
   for (const Use& use : uses) {
     const double* factor = nullptr;
@@ -115,6 +117,9 @@ std::uint64_t DeviceReducer::bytes_of_trial(const choice::DeviceGate::Asked& ask
     rival.reduce.count = rival.route.what.count / (scatters ? static_cast<std::uint64_t>(world_) : 1);
     rival.reduce.send = rival.reduce.receive = step_;
     for (const void* factor : {static_cast<const void*>(nullptr), static_cast<const void*>(step_)}) {
+      if (factor != nullptr && rival.route.node_kernel) {
+        continue;  // it makes no scaled sums
+      }
       rival.reduce.device_factor = factor;
       const Use use{.job = rival};
       most = std::max(most, frames_.bytes_of([&](exchange::StreamBackend& backend) { play(backend, {&use, 1}); }));

@@ -24,6 +24,17 @@ void pass(Router::Route& route, Reason reason) {
   route.keeps.reset();
 }
 
+// The kernel inside a node has no factors.
+void leave_out_scaled(Router::Route& route, const DeviceReduce& reduce) {
+  if (!reduce.scaled || (!route.node_kernel && !(route.trial && route.rival_node_kernel))) {
+    return;
+  }
+  route.trial.reset();
+  if (route.node_kernel && route.decision.compress) {
+    pass(route, Reason::scaled);
+  }
+}
+
 void leave_residuals_out(Router::Route& route) {
   static const CodecSpec int8 = CodecSpec::parse("int8");
   route.keeps.reset();
@@ -40,6 +51,7 @@ void leave_residuals_out(Router::Route& route) {
 // roles.
 Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const DeviceReduce& reduce) {
+  check_node_kernel();
   CallDecision allowed = decided;
   const std::uint64_t breaks = roles_.breaks();
   if (decided.compress) {
@@ -47,6 +59,9 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     const Reason reason = trials_ ? reason_of_role(call, router_->any_role(call), true, reduce) : Reason::none;
     if (reason != Reason::none) {
       allowed = {.compress = false, .reason = reason};
+    } else if (trials_ && !node_kernel_tried_ && call.function == Function::nccl_all_reduce &&
+               router_->could_compress(call, decided)) {
+      open_node_kernel(reduce);
     }
   }
   Router::Route route = router_->route(call, allowed, op, {.buffer = reduce.send, .others = other_calls_});
@@ -71,6 +86,7 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     }
     pass(route, reason);
   }
+  leave_out_scaled(route, reduce);
   if (route.decision.compress && !dry_run()) {
     take_memory(call, route, reduce);
   }
@@ -88,6 +104,7 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
 
 // Nobody can be asked for memory now, so the ranks must have agreed that they have it.
 Router::Route DeviceReducer::route_captured(const Call& call, std::string_view op, const DeviceReduce& reduce) const {
+  check_node_kernel();
   const auto found = kinds_.find({signature_of(call), std::string(op)});
   if (!trials_ && found != kinds_.end() &&
       (found->second.any_role || call.function != Function::nccl_all_reduce ||

@@ -29,6 +29,7 @@ class FrameMemory {
     bool keeps = false;                                           // its place in the step keeps residuals
     bool held = false;                                            // it adds residuals
     bool device_factor = false;                                   // a copy of the factor is made
+    bool node_kernel = false;                                     // it has no messages
     friend auto operator<=>(const Kind&, const Kind&) = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
   };
   /// Calls that run as one, in order.

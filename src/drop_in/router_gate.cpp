@@ -1,22 +1,34 @@
 // How a router chooses by a gate, for calls on devices.
-#include "drop_in/device_guess.hpp"
 #include "drop_in/router.hpp"
 
 namespace gradwire::drop_in {
 
+bool Router::offers_node_kernel(Function function, const plan::CallPlan& plan) const {
+  const Algorithm algorithm = plan.policy.algorithm;
+  return node_kernel_ && function == Function::nccl_all_reduce &&
+         (algorithm == Algorithm::two_shot || algorithm == Algorithm::automatic);
+}
+
 void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan) {
-  if (gate_plans_.try_emplace(*route.choice, plan).second) {
-    gate_->expect(*route.choice, guess_ways(configuration_.planner.policy(), plan, *route.choice, bytes,
+  const auto [found, made] = gated_.try_emplace(*route.choice);
+  Gated& gated = found->second;
+  if (made) {
+    gated = {plan, device_ways(plan, route.choice->dtype, offers_node_kernel(route.what.function, plan))};
+    gate_->expect(*route.choice, guess_ways(configuration_.planner.policy(), gated.ways, *route.choice, bytes,
                                             route.what.communicator_size));
   }
-  const choice::DeviceGate::Turn turn = gate_->next(*route.choice, bytes, plan.ways.size() + 1);
+  const choice::DeviceGate::Turn turn = gate_->next(*route.choice, bytes, gated.ways.size() + 1);
   route.turn = {.way = turn.way, .decided = turn.decided, .barred = turn.barred};
   route.trial = turn.trial;
   if (turn.trial && turn.trial->rival > 0) {
-    route.rival = plan.ways[turn.trial->rival - 1U];
+    const DeviceWay& rival = gated.ways[turn.trial->rival - 1U];
+    route.rival = rival.stage;
+    route.rival_node_kernel = rival.node_kernel;
   }
   if (turn.way > 0) {
-    route.stage = plan.ways[turn.way - 1U];
+    const DeviceWay& way = gated.ways[turn.way - 1U];
+    route.stage = way.stage;
+    route.node_kernel = way.node_kernel;
     return;
   }
   pass(route, turn.barred != Reason::none ? turn.barred
@@ -26,12 +38,14 @@ void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallP
 }
 
 Router::Route Router::rival_of(const ChoiceClass& what, Way way) const {
-  const plan::CallPlan& plan = gate_plans_.at(what);
+  const Gated& gated = gated_.at(what);
+  const DeviceWay& chosen = gated.ways.at(way - 1U);
   Route route;
   route.what.function = what.function;
   route.what.dtype = what.dtype;
-  route.algorithm = plan.policy.algorithm;
-  route.stage = plan.ways.at(way - 1U);
+  route.algorithm = gated.plan.policy.algorithm;
+  route.stage = chosen.stage;
+  route.node_kernel = chosen.node_kernel;
   return route;
 }
 
@@ -53,6 +67,7 @@ void Router::settle_residuals(Route& route, Slot& slot) {
     route.decision = {.compress = true, .reason = Reason::none};
     route.stage = policy::exact_stage(slot.plan->ways.front());
     route.algorithm = Algorithm::two_shot;
+    route.node_kernel = false;
     route.second_hop.reset();
     route.what.reason = Reason::none;
     route.what.codec = route.stage.codec.to_string();

@@ -1,13 +1,12 @@
 #include "memory/cuda_nccl_windows.hpp"
 
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <algorithm>
 
 #include "base/current_error.hpp"
 #include "gradwire/error.hpp"
-#include "memory/cuda_check.hpp"
+#include "memory/cuda_windows.hpp"
 
 namespace gradwire::memory {
 namespace {
@@ -42,8 +41,7 @@ void NcclPeerWindows::check(int result, const char* call) const {
 
 void NcclPeerWindows::allocate(std::size_t bytes) {
   check(functions_.mem_alloc(&data_, bytes), "ncclMemAlloc");
-  cuda_check(cudaMemset(data_, 0, bytes), "clearing a window");
-  cuda_check(cudaDeviceSynchronize(), "clearing a window");
+  clear_window(data_, bytes);
 }
 
 void NcclPeerWindows::add(std::size_t bytes) {

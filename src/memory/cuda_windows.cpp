@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "base/current_error.hpp"
 #include "memory/cuda_check.hpp"
@@ -18,6 +19,16 @@ std::uint64_t key_of_process() {
 
 }  // namespace
 
+void clear_window(void* data, std::size_t bytes) {
+  cudaStream_t stream = nullptr;
+  cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), "making a stream");
+  const cudaError_t cleared = cudaMemsetAsync(data, 0, bytes, stream);
+  const cudaError_t ended = cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  cuda_check(cleared, "clearing a window");
+  cuda_check(ended, "clearing a window");
+}
+
 std::string device_bus(int device) {
   char bus[64] = {};
   cuda_check(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "asking what device " + std::to_string(device) + " is");
@@ -31,8 +42,7 @@ void CudaPeerWindows::allocate(std::size_t bytes) {
   void* data = nullptr;
   cuda_check(cudaMalloc(&data, bytes), "allocating a window of " + std::to_string(bytes) + " bytes");
   windows_[static_cast<std::size_t>(rank_)].data = static_cast<std::byte*>(data);
-  cuda_check(cudaMemset(data, 0, bytes), "clearing a window");
-  cuda_check(cudaDeviceSynchronize(), "clearing a window");
+  clear_window(data, bytes);
 }
 
 CudaPeerWindows::Offer CudaPeerWindows::offer() const {
@@ -66,8 +76,15 @@ void CudaPeerWindows::open_window(int rank, const Offer& offer) {
 
 // Every step has an exchange behind it, also where it failed, so that all ranks fail together.
 std::unique_ptr<CudaPeerWindows> CudaPeerWindows::open(int device, std::size_t bytes, int rank,
-                                                       const AllGather& all_gather, std::string& why) {
+                                                       const AllGather& all_gather, std::string& why,
+                                                       std::unique_ptr<PeerWindows>* unused) {
   std::unique_ptr<CudaPeerWindows> windows;
+  const auto give_up = [&]() -> std::unique_ptr<CudaPeerWindows> {
+    if (unused != nullptr) {
+      *unused = std::move(windows);
+    }
+    return nullptr;
+  };
   const std::string good = "good";
   std::string offered = "none";
   std::string trouble = good;
@@ -96,7 +113,7 @@ std::unique_ptr<CudaPeerWindows> CudaPeerWindows::open(int device, std::size_t b
   const int silent = first_without([&](int r) { return offers[static_cast<std::size_t>(r)].size() == sizeof(Offer); });
   if (silent < world_size) {
     why = silent == rank ? trouble : "rank " + std::to_string(silent) + " has no window";
-    return nullptr;
+    return give_up();
   }
   attempt([&] {
     windows->windows_.resize(offers.size());
@@ -112,7 +129,7 @@ std::unique_ptr<CudaPeerWindows> CudaPeerWindows::open(int device, std::size_t b
   const int failed = first_without([&](int r) { return troubles[static_cast<std::size_t>(r)] == good; });
   if (failed < world_size) {
     why = "rank " + std::to_string(failed) + ": " + troubles[static_cast<std::size_t>(failed)];
-    return nullptr;
+    return give_up();
   }
   return windows;
 }

@@ -16,12 +16,17 @@ namespace gradwire::memory {
 /// CUDA.
 [[nodiscard]] std::string device_bus(int device);
 
+/// Zeroes new memory of the current device, and waits for that alone: other work may wait for another rank.
+void clear_window(void* data, std::size_t bytes);
+
 class CudaPeerWindows final : public PeerWindows {
  public:
   /// Opens windows of `bytes` zeroed bytes. Every rank of a host calls it at the same time, with the device current.
-  /// Returns null where some rank cannot access all windows; `why` then names a rank and says why.
+  /// Returns null where some rank cannot access all windows; `why` then names a rank and says why. `unused`, if not
+  /// null, gets the memory of such windows: to free it may wait for all work of the device, and so for other ranks.
   [[nodiscard]] static std::unique_ptr<CudaPeerWindows> open(int device, std::size_t bytes, int rank,
-                                                             const AllGather& all_gather, std::string& why);
+                                                             const AllGather& all_gather, std::string& why,
+                                                             std::unique_ptr<PeerWindows>* unused = nullptr);
   ~CudaPeerWindows() override;
 
   [[nodiscard]] std::byte* window(int rank) const noexcept override {

@@ -7,96 +7,13 @@
 #include <vector>
 
 #include "drop_in/device_guess.hpp"
-#include "tests/drop_in/device_harness.hpp"
+#include "tests/drop_in/device_auto_rank.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
 using test::run_ranks;
 using ::testing::HasSubstr;
-
-constexpr std::uint64_t kAutoElements = 20000;
-
-Configuration automatic(const std::string& allow) {
-  Configuration configuration;
-  configuration.mode = Mode::compressing;
-  configuration.planner = plan::CallPlanner(
-      Policy::parse("version = 1\n[defaults]\ncodec = \"auto\"\nroles = \"all\"\nallow = " + allow + "\n"),
-      plan::AutoFeedback::where_allowed);
-  configuration.timeout = std::chrono::seconds(20);
-  return configuration;
-}
-
-// One rank, whose steps are a small call and two large ones.
-struct AutoRank {
-  AutoRank(const Configuration& configuration, const std::shared_ptr<Transport>& transport)
-      : place(configuration, ledger, transport, 1 + static_cast<std::uint64_t>(transport->rank())),
-        large(4, std::vector<float>(kAutoElements)) {
-    nccl.links.push_back(place.link);
-    reach_agreement(std::vector{place.reducer}, nccl);
-    nccl.log.clear();
-  }
-
-  [[nodiscard]] ScriptedClock& clock() const { return place.link->times; }
-  DeviceCall prepare(std::size_t which) {
-    std::vector<float>& values = large[which];
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<float>(i % 97) / 97 + static_cast<float>(place.rank) / 7;
-    }
-    place.link->host.call("what computes the input", {{values.data(), values.size() * sizeof(float), true}}, [] {});
-    return call_of(place, {.count = kAutoElements}, values.data(), values.data(), nccl);
-  }
-  void finish(std::size_t which) {
-    place.link->host.call("what reads the output", {{large[which].data(), kAutoElements * sizeof(float), false}},
-                          [] {});
-    place.link->host.synchronize();
-  }
-  // What the call became: "passed", "compressed", "trial" with the job's sum by the library, "trial of the library".
-  std::string call(std::size_t which) {
-    nccl.log.clear();
-    const std::uint64_t led = place.link->host.led;
-    const DeviceCall made = prepare(which);
-    code = issue(std::vector{made}, nccl);
-    finish(which);
-    const bool ours = place.link->host.led > led;
-    ++calls;
-    if (nccl.log.empty()) {
-      return "compressed";
-    }
-    return !ours ? "passed" : nccl.log.front();
-  }
-  // Makes calls; returns how many became what.
-  std::map<std::string, int> run(int count) {
-    std::map<std::string, int> became;
-    for (int i = 0; i < count; ++i) {
-      ++became[call(static_cast<std::size_t>(i % 2))];
-      EXPECT_EQ(code, 0);
-    }
-    return became;
-  }
-  // The largest error of the latest result, given that it is the sum.
-  [[nodiscard]] double error(std::size_t which) const {
-    double largest = 0;
-    for (std::size_t i = 0; i < kAutoElements; ++i) {
-      const int world = place.world;
-      const double sum = static_cast<double>(world) * static_cast<float>(i % 97) / 97 + world * (world - 1) / 2.0 / 7;
-      largest = std::max(largest, std::abs(large[which][i] - sum));
-    }
-    return largest;
-  }
-  // Whether the job's buffer is as it was: the library is none, and leaves it.
-  [[nodiscard]] bool untouched(std::size_t which) const {
-    return large[which][96] == 96.0F / 97 + static_cast<float>(place.rank) / 7;
-  }
-  [[nodiscard]] std::uint64_t passed(Reason reason) const { return test::calls_for(ledger, reason); }
-
-  Ledger ledger;
-  HostLibrary nccl;
-  Place place;
-  std::vector<std::vector<float>> large;
-  int calls = 0;
-  int code = 0;
-};
 
 // Mutations tried, each fails here: the rival works on the job's buffer; the copy is not released.
 TEST(DeviceAuto, AFasterCodecIsAdoptedAndASlowerOneDropped) {
@@ -230,13 +147,13 @@ TEST(DeviceAuto, AStepOfEqualBucketsIsJudgedAsAWhole) {
 
 // With one fast link a codec of many bits is no help, by the model; over a slow one fewer bits come first.
 TEST(DeviceAuto, TheModelKnowsWhatALinkAllows) {
-  const auto guess = [](const std::string& link, const std::string& allow) {
+  const auto guess = [](const std::string& link, const std::string& allow, bool in_node = false) {
     const Policy policy =
         Policy::parse("version = 1\n" + link + "[defaults]\ncodec = \"auto\"\nallow = " + allow + "\n");
     const plan::CallPlanner planner(policy, plan::AutoFeedback::where_allowed);
     const plan::CallPlan plan = planner.resolve({.count = 1 << 20, .communicator_size = 8});
     const ChoiceClass what{.function = Function::nccl_all_reduce, .dtype = DType::f32, .size = 22};
-    return guess_ways(policy, plan, what, 4 << 20, 8);
+    return guess_ways(policy, device_ways(plan, DType::f32, in_node), what, 4 << 20, 8);
   };
   EXPECT_TRUE(guess("", "[\"int8\"]").empty()) << "the link is not known";
   const std::vector<double> slow = guess("[link]\nbandwidth = \"1Gbit/s\"\n", "[\"bf16\", \"int8\", \"int4\"]");
@@ -247,6 +164,11 @@ TEST(DeviceAuto, TheModelKnowsWhatALinkAllows) {
   EXPECT_LT(slow[3], slow[2]);
   const std::vector<double> fast = guess("[link]\nbandwidth = \"3000Gbit/s\"\n", "[\"int8\"]");
   EXPECT_GT(fast.at(1), 1.2);
+  const std::vector<double> node = guess("", "[\"int8\", \"topk(1%)+int8\"]", true);
+  ASSERT_EQ(node.size(), 4U) << "topk has no kernel";
+  EXPECT_EQ(node[1], 1) << "the link is not known";
+  EXPECT_GT(node[3], 0.2);
+  EXPECT_LT(node[3], 0.5) << "the kernel is tried first";
 }
 
 // Mutation tried: rank 0's choices do not reach the others.

@@ -110,8 +110,11 @@ class ScriptedClock final : public DeviceClock {
   explicit ScriptedClock(const test::HostDevice& host) : host_(host) {}
 
   [[nodiscard]] Mark mark(void* /*stream*/) override {
-    now_ += static_cast<double>(host_.led - led_) * compressed + static_cast<double>(called - called_) * library + rest;
+    const std::uint64_t kernels = host_.in_node.kernels - kernels_;
+    now_ += static_cast<double>(host_.led - led_ - kernels) * compressed + static_cast<double>(kernels) * node_kernel +
+            static_cast<double>(called - called_) * library + rest;
     led_ = host_.led;
+    kernels_ = host_.in_node.kernels;
     called_ = called;
     times_.push_back(now_);
     ++live;
@@ -125,7 +128,8 @@ class ScriptedClock final : public DeviceClock {
   /// The job itself takes so long.
   void pass(double seconds) { now_ += seconds; }
 
-  double compressed = 1e-3;  // seconds of a call, beside what it takes to copy its input
+  double compressed = 1e-3;   // seconds of a call, beside what it takes to copy its input
+  double node_kernel = 1e-3;  // of one that is made by one kernel inside the node
   double library = 1e-3;
   double rest = 1e-6;        // seconds before each mark
   std::uint64_t called = 0;  // calls of the library so far
@@ -138,6 +142,7 @@ class ScriptedClock final : public DeviceClock {
   std::vector<double> times_;
   double now_ = 0;
   std::uint64_t led_ = 0;
+  std::uint64_t kernels_ = 0;
   std::uint64_t called_ = 0;
 };
 
@@ -309,6 +314,7 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
                      .factor = what.factor,
                      .device_factor = what.device_factor,
                      .stream = what.stream,
+                     .scaled = what.factor != 1 || what.device_factor != nullptr,
                      .captured = what.captured},
           .bytes = all * element_bytes(what.dtype),
           .forward =

@@ -316,6 +316,27 @@ void chosen_by_time(double milliseconds, bool captures) {
   std::printf("events: %d captured, %s\n", events.captured, events.made - events.destroyed < 80 ? "few" : "many");
 }
 
+// The node's kernel has waited for a rank in vain, if the device says so.
+void missing_rank() {
+  ncclComm_t comm = agreed();
+  show("agreed");
+  std::printf("first: %d\n", reduce(comm));
+  show("opened");
+  ncclResult_t error = ncclSuccess;
+  std::printf("asked: %d\n", ncclCommGetAsyncError(comm, &error));
+  std::printf("error: %d\n", error);
+  std::printf("second: %d\n", reduce(comm));
+  show("reduced");
+  ncclCommAbort(comm);
+  show("aborted");
+  comm = agreed();
+  reduce(comm);
+  show("another");
+  ncclCommDestroy(comm);
+  show("destroyed");
+  std::printf("alive: %d\n", fake_nccl_alive());
+}
+
 void steps() {
   ncclComm_t comm = init();
   for (int step = 0; step < 20; ++step) {
@@ -347,6 +368,7 @@ int main(int argc, char** argv) {
                                          {"scaled_in_a_group", scaled_in_a_group},
                                          {"named", named},
                                          {"steps", steps},
+                                         {"missing_rank", missing_rank},
                                          {"faster", [] { chosen_by_time(5, false); }},
                                          {"faster_and_captures", [] { chosen_by_time(5, true); }},
                                          {"slower", [] { chosen_by_time(1, false); }}};

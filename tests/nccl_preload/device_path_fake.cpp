@@ -12,15 +12,18 @@
 
 #include "drop_in/configuration.hpp"
 #include "exchange/stream/null_backend.hpp"
+#include "exchange/stream/window_calls.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/driver_events.hpp"
+#include "tests/support/fake_windows.hpp"
 
 // The fake library's streams; it comes with the job.
 extern "C" {
 __attribute__((weak)) int fake_nccl_record(void* stream);
 __attribute__((weak)) void fake_nccl_wait(void* stream, int event);
 __attribute__((weak)) void fake_nccl_launch(const char* kernel, void* stream);
+__attribute__((weak)) long fake_nccl_calls(const char* name);
 }
 
 namespace gradwire::nccl_preload {
@@ -136,7 +139,33 @@ class FakeDevice final : public exchange::StreamDevice {
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return 0; }
   void check(const void* /*data*/, const std::string& /*what*/) override {}
   void poll() override { messages_->poll(); }
-  void abort(const Error& error) noexcept override { messages_->abort(error); }
+  // With FAKE_NODE the ranks have windows, in name only; FAKE_NODE=missing: kernels have waited for rank 1 in vain.
+  [[nodiscard]] std::string open_windows(const memory::AllGather& all_gather,
+                                         std::chrono::milliseconds timeout) override {
+    const char* const node = std::getenv("FAKE_NODE");
+    if (node == nullptr) {
+      return StreamDevice::open_windows(all_gather, timeout);
+    }
+    const auto ranks =
+        static_cast<std::uint32_t>(all_gather("a text that is longer than what one exchange takes, since "
+                                              "such texts travel in several parts of 128 bytes each, "
+                                              "one behind the other")
+                                       .size());
+    calls_ = std::make_unique<exchange::WindowCalls>(
+        std::make_unique<test::FakeWindows>(std::make_shared<test::WindowMemory>(ranks, 1)),
+        kernels::WindowShape{.ranks = ranks, .rank = 0, .blocks = 1, .slot_bytes = exchange::kWindowSlotBytes}, words_,
+        timeout);
+    words_.missing = std::strcmp(node, "missing") == 0 ? 2 : 0;
+    return "";
+  }
+  [[nodiscard]] const exchange::WindowCalls* windows() const noexcept override { return calls_.get(); }
+  void abort(const Error& error) noexcept override {
+    if (calls_ != nullptr) {
+      calls_->abort();
+      std::fprintf(stderr, "kernels end, behind %ld aborts\n", fake_nccl_calls("ncclCommAbort"));
+    }
+    messages_->abort(error);
+  }
   void end_messages(std::chrono::milliseconds /*timeout*/) override {}
 
  private:
@@ -148,6 +177,8 @@ class FakeDevice final : public exchange::StreamDevice {
   memory::Arena arena_;
   FakeBackend backend_;
   kernels::DeviceStatus status_;
+  kernels::WindowWords words_;
+  std::unique_ptr<exchange::WindowCalls> calls_;
 };
 
 // The library is asked, and this rank's own words are the answer.

@@ -229,6 +229,34 @@ TEST(NcclDevice, AutoPassesWhatIsNoFaster) {
   EXPECT_GT(seen.calls({{"reason", "no faster on this link"}}), 100U);
 }
 
+// Mutations tried, each fails here: the job's question for errors goes to NCCL alone; an abort does not reach kernels.
+TEST(NcclDevice, ARankThatIsMissingInTheNodeIsAnErrorOfTheCommunicator) {
+  const ScratchFolder scratch;
+  const std::string automatic = policy_file(scratch, kAutomatic);
+  const std::string two_parts = "ncclAllGather:8 ncclAllGather:128 ncclAllGather:128";
+  const Seen good = run_job("missing_rank", automatic + " FAKE_NODE=1");
+  EXPECT_EQ(good.lines.at("opened"), "ncclAllGather:8 " + two_parts + " ncclAllReduce:32768")
+      << "the ranks compare what they want, and their texts";
+  EXPECT_EQ(good.lines.at("error"), "0");
+  EXPECT_EQ(good.lines.at("second"), "0");
+  EXPECT_THAT(good.outcome.err, HasSubstr("kernels end, behind 0 aborts"));
+  EXPECT_EQ(good.lines.at("aborted"), "ncclCommAbort ncclCommAbort");
+  EXPECT_EQ(good.lines.at("destroyed"), "ncclCommDestroy ncclCommDestroy");
+
+  const Seen missing = run_job("missing_rank", automatic + " FAKE_NODE=missing GRADWIRE_TIMEOUT=3s");
+  EXPECT_EQ(missing.lines.at("first"), "0");
+  EXPECT_EQ(missing.lines.at("error"), "6") << "ncclRemoteError";
+  EXPECT_EQ(missing.lines.at("second"), "2") << "ncclSystemError";
+  EXPECT_THAT(missing.outcome.err, HasSubstr("waited for rank 1 inside an all-reduce, in vain (timeout 3s)"));
+  EXPECT_THAT(missing.outcome.err, HasSubstr("only late; calls on this communicator that gradwire would handle fail"));
+  EXPECT_THAT(missing.outcome.err, HasSubstr("only late\nkernels end, behind 2 aborts"))
+      << "as a communicator ends without another call";
+  EXPECT_EQ(missing.lines.at("alive"), "0");
+
+  const Seen forbidden = run_job("missing_rank", automatic + " FAKE_NODE=1 GRADWIRE_NODE_KERNEL=0");
+  EXPECT_EQ(forbidden.lines.at("opened"), "ncclAllGather:8 ncclAllReduce:32768");
+}
+
 TEST(NcclDevice, ADeterministicPolicyRefusesAuto) {
   const ScratchFolder scratch;
   const Seen seen = run_job("alone", policy_file(scratch, "deterministic = true\n[defaults]\ncodec = \"auto\"\n"));

@@ -252,6 +252,9 @@ void HostDevice::check(const void* data, const std::string& what) {
 }
 
 void HostDevice::abort(const Error& error) noexcept {
+  if (window_calls_ != nullptr) {
+    window_calls_->abort();
+  }
   transport_->abort(error);
   const std::lock_guard lock(aborting_);
   aborted_ = aborted_.value_or(error);
@@ -281,6 +284,7 @@ void HostDevice::poll() {
 }
 
 void HostDevice::compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) {
+  ++computed;
   push(kCompute, what, accesses, std::move(work));
 }
 
@@ -307,6 +311,7 @@ void HostDevice::receive(std::span<std::byte> bytes, int peer) {
 
 void HostDevice::end_group() {
   if (!group_.empty()) {
+    ++grouped;
     push(kCommunication, "a group", group_accesses_,
          [this, messages = std::exchange(group_, {})] { exchange(messages); });
   }

@@ -20,9 +20,11 @@
 #include <vector>
 
 #include "exchange/stream/stream_device.hpp"
+#include "exchange/stream/window_calls.hpp"
 #include "gradwire/transport.hpp"
 #include "tests/support/access_log.hpp"
 #include "tests/support/host_kernels.hpp"
+#include "tests/support/host_windows.hpp"
 
 namespace gradwire::test {
 
@@ -54,10 +56,13 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   void replay(const Work& graph);
 
   // Members that a test reads, or uses to cause faults.
-  std::uint64_t followed = 0;                   // calls of follow_caller()
-  std::uint64_t led = 0;                        // calls of lead_caller()
-  std::uint64_t allocations = 0;                // slabs taken
-  std::uint64_t gathers = 0;                    // gathers that were enqueued
+  std::uint64_t followed = 0;     // calls of follow_caller()
+  std::uint64_t led = 0;          // calls of lead_caller()
+  std::uint64_t allocations = 0;  // slabs taken
+  std::uint64_t gathers = 0;      // gathers that were enqueued
+  std::uint64_t computed = 0;     // operations that were enqueued on the compute queue
+  std::uint64_t grouped = 0;      // groups of messages that were enqueued
+  HostWindows in_node;
   std::set<const void*> foreign;                // memory of other owners
   std::optional<Error> asynchronous_error;      // error of the communicator
   bool damage_next_frame = false;               // damages the next received frame
@@ -75,6 +80,9 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   [[nodiscard]] std::string name() const override { return "host device over " + transport_->name(); }
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override { return 0; }
   [[nodiscard]] bool sums_in_nodes() const noexcept override { return sums_in_nodes_; }
+  [[nodiscard]] std::string open_windows(const memory::AllGather& all_gather,
+                                         std::chrono::milliseconds timeout) override;
+  [[nodiscard]] const exchange::WindowCalls* windows() const noexcept override { return window_calls_.get(); }
   void set_nodes(const exchange::Tiers& nodes) override { nodes_ = nodes; }
   [[nodiscard]] int enter() override;
   void leave(int previous) noexcept override;
@@ -126,6 +134,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   void wait(Queue queue, Event event) override { wait_on(index(queue), event); }
   void compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) override;
   void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
+  void all_reduce_windows(const kernels::WindowJob& job) override;
   void begin_group() override;
   void send(std::span<const std::byte> bytes, int peer) override;
   void receive(std::span<std::byte> bytes, int peer) override;
@@ -165,6 +174,8 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   void exchange_now(const std::vector<Message>& messages);
 
   std::shared_ptr<Transport> transport_;
+  kernels::WindowWords window_words_;
+  std::unique_ptr<exchange::WindowCalls> window_calls_;
   Source source_;
   memory::Arena arena_;
   kernels::DeviceStatus status_;

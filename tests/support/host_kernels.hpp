@@ -19,7 +19,7 @@ class HostKernels : public exchange::StreamBackend {
   void decode(const kernels::DecodeJob& job) final;
   void reduce(const kernels::ReduceJob& job) final;
   /// Error(internal): operations of a simulated device do not wait for those of another one.
-  void all_reduce_windows(const kernels::WindowJob& job) final;
+  void all_reduce_windows(const kernels::WindowJob& job) override;
   void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
             std::uint64_t count) final;
   void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,

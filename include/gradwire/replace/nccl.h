@@ -32,6 +32,7 @@ GRADWIRE_REPLACE(ncclCommFinalize)
 GRADWIRE_REPLACE(ncclCommRevoke)
 GRADWIRE_REPLACE(ncclCommDestroy)
 GRADWIRE_REPLACE(ncclCommAbort)
+GRADWIRE_REPLACE(ncclCommGetAsyncError)
 GRADWIRE_REPLACE(ncclRedOpCreatePreMulSum)
 GRADWIRE_REPLACE(ncclRedOpDestroy)
 GRADWIRE_REPLACE(ncclGroupStart)
@@ -64,6 +65,7 @@ GRADWIRE_REPLACE(ncclGroupSimulateEnd)
 #define ncclCommRevoke gradwire_ncclCommRevoke
 #define ncclCommDestroy gradwire_ncclCommDestroy
 #define ncclCommAbort gradwire_ncclCommAbort
+#define ncclCommGetAsyncError gradwire_ncclCommGetAsyncError
 #define ncclRedOpCreatePreMulSum gradwire_ncclRedOpCreatePreMulSum
 #define ncclRedOpDestroy gradwire_ncclRedOpDestroy
 #define ncclGroupStart gradwire_ncclGroupStart

@@ -60,6 +60,7 @@ StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, Stream
           .powers = {arguments.powers, whole.first, whole.count},
           .terms = arguments.terms,
           .tiers = call.tiers != nullptr && call.tiers->nodes() > 1 ? call.tiers : nullptr,
+          .in_windows = arguments.in_windows,
           .name = std::move(arguments.name)};
 }
 

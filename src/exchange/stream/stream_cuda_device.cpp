@@ -12,6 +12,7 @@
 #include "base/units.hpp"
 #include "kernels/device/operations.hpp"
 #include "kernels/device/status.hpp"
+#include "kernels/device/window_operations.hpp"
 #include "memory/cuda_check.hpp"
 
 namespace gradwire::exchange {
@@ -87,6 +88,7 @@ CudaDevice::~CudaDevice() {
     }
     cudaStreamSynchronize(compute());
   }
+  leave_windows();
 }
 
 std::uint64_t CudaDevice::pinned_bytes() const noexcept { return pinned_->bytes() + messages_->pinned_bytes(); }
@@ -232,6 +234,7 @@ void CudaDevice::zero(void* data, std::size_t bytes) {
 void CudaDevice::load_kernels() {
   kernels::load_kernels();
   kernels::load_status_kernels();
+  kernels::load_window_kernels();
 }
 
 void CudaDevice::advance(std::uint32_t* step) {

@@ -81,7 +81,8 @@ class StreamDevice {
 
   /// Opens windows, by which one kernel makes an all-reduce (exchange/stream/window_calls.hpp), if the devices of all
   /// ranks can write to each other and a test of that passes. Every rank calls it; kernels will wait `timeout` for a
-  /// rank. Returns the same on every rank in meaning: "" if windows() are there, else why they are not. Blocks.
+  /// rank, for ever if it is 0. Returns the same on every rank in meaning: "" if windows() are there, else why they are
+  /// not (kSeveralHosts, ...). Blocks, but waits neither for the job's streams nor for the whole device.
   [[nodiscard]] virtual std::string open_windows(const memory::AllGather& /*all_gather*/,
                                                  std::chrono::milliseconds /*timeout*/) {
     return "devices of this kind have no windows";

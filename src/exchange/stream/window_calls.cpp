@@ -11,17 +11,20 @@
 namespace gradwire::exchange {
 namespace {
 
-// The codecs that have a kernel over windows: all lossy ones, without topk.
-bool has_kernel(const codec::Codec& codec) { return codec.lossy() && codec.spec().k == 0; }
-
 std::uint32_t read(const std::uint32_t& word) {
   return std::atomic_ref(const_cast<std::uint32_t&>(word)).load(std::memory_order_relaxed);
 }
 
 }  // namespace
 
-std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_device) noexcept {
-  return std::min(kernels::kMostWindowBlocks, resident / std::max(1U, ranks_of_device));
+// All lossy codecs have one, without topk.
+bool has_window_kernel(const codec::Codec& first, const codec::Codec& second) {
+  return first.lossy() && first.spec().k == 0 && first.spec() == second.spec() && first.dtype() == second.dtype();
+}
+
+std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_device, std::uint32_t taken) noexcept {
+  const std::uint32_t share = resident / std::max(1U, ranks_of_device);
+  return std::min(kernels::kMostWindowBlocks, share > taken ? share - taken : 0);
 }
 
 WindowCalls::WindowCalls(std::unique_ptr<memory::PeerWindows> windows, const kernels::WindowShape& shape,
@@ -52,9 +55,9 @@ bool WindowCalls::takes(const Schedule& schedule, const StreamTask& task) const 
   const codec::Codec& first = task.call.codecs.first;
   const codec::Codec& second = task.call.codecs.second;
   const bool by_both = residuals.keeps.local && residuals.keeps.owner && !residuals.moved;
-  if (schedule.chunk_elements == 0 || schedule.lanes == 0 || task.call.weighted || task.factor != 1 ||
-      task.device_factor != nullptr || task.call.preconditioned || (residuals.any && !by_both) || !has_kernel(first) ||
-      first.spec() != second.spec() || first.dtype() != second.dtype() || task.count > kernels::kMostSeriesElements) {
+  if (!task.in_windows || schedule.chunk_elements == 0 || schedule.lanes == 0 || task.call.weighted ||
+      task.factor != 1 || task.device_factor != nullptr || task.call.preconditioned || (residuals.any && !by_both) ||
+      !has_window_kernel(first, second) || task.count > kernels::kMostSeriesElements) {
     return false;
   }
   const std::uint64_t tiles = (schedule.chunk_elements + codec::kTileElements - 1) / codec::kTileElements;
@@ -108,13 +111,14 @@ void WindowCalls::check() const {
   }
   const std::uint32_t rank = missing - 1;
   const bool own = rank == places_.shape.rank;
-  throw Error(ErrorCode::timeout,
-              "rank " + std::to_string(places_.shape.rank) + ": the ranks of this node waited for " +
-                  (own ? "this rank" : "rank " + std::to_string(rank)) + " inside an all-reduce, in vain (timeout " +
-                  format_duration(timeout_) +
-                  "), and results since then are NaN; this communicator is over. Is that rank alive, and does it make "
-                  "the same calls? Restart the job, with a longer timeout if that rank was only late",
-              ErrorCause::world);
+  throw Error(
+      ErrorCode::timeout,
+      "rank " + std::to_string(places_.shape.rank) + ": the ranks of this node waited for " +
+          (own ? "this rank" : "rank " + std::to_string(rank)) + " inside an all-reduce, in vain (" +
+          (timeout_.count() == 0 ? "that rank's job ended the communicator" : "timeout " + format_duration(timeout_)) +
+          "), and results since then are NaN; this communicator is over. Is that rank alive, and does it make "
+          "the same calls? Restart the job, with a longer timeout if that rank was only late",
+      ErrorCause::world);
 }
 
 }  // namespace gradwire::exchange

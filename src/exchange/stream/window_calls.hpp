@@ -16,14 +16,18 @@ namespace gradwire::exchange {
 inline constexpr std::uint32_t kWindowSlotBytes = kMostChunkBytes;
 static_assert(kWindowSlotBytes % 16 == 0);
 
-/// The number of blocks of a rank's kernels, so that those of all ranks of a device are resident at once. `resident`:
-/// how many the device can run; 0: they do not fit.
-[[nodiscard]] std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_device) noexcept;
+/// The number of blocks of a rank's kernels, so that those of all ranks of a device are resident at once; 0: they do
+/// not fit. `resident`: how many the device can run; `taken`: how many other windows of this rank's process have there.
+[[nodiscard]] std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_device,
+                                          std::uint32_t taken = 0) noexcept;
+
+/// Whether there is a kernel over windows for calls with these codecs of the two hops.
+[[nodiscard]] bool has_window_kernel(const codec::Codec& first, const codec::Codec& second);
 
 class WindowCalls {
  public:
   /// Windows of at least window_bytes(shape), the same shape on every rank but for its rank. `words` is pinned host
-  /// memory that outlives this, and `timeout` how long a kernel waits for a rank.
+  /// memory that outlives this, and `timeout` how long a kernel waits for a rank; 0: for ever.
   WindowCalls(std::unique_ptr<memory::PeerWindows> windows, const kernels::WindowShape& shape,
               kernels::WindowWords& words, std::chrono::milliseconds timeout);
   ~WindowCalls();
