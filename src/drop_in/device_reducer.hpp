@@ -168,12 +168,14 @@ class DeviceReducer {
     bool feedback = false;  // it keeps what encoding drops
     bool held = false;      // it adds those that are held
   };
-  // Describes a job in a dry run.
+  // Describes a job among those that run together.
   struct Use {
     Job job;
     Sites sites = {};
     Residuals residuals = {};
+    std::uint32_t number = 0;  // stands in its frames
   };
+  using Executions = std::vector<std::shared_ptr<const exchange::StreamExecution>>;
   void upload(std::span<const std::byte> mine);
   template <class T>
   [[nodiscard]] std::vector<T> download();
@@ -204,11 +206,11 @@ class DeviceReducer {
   [[nodiscard]] bool is_placed(const Job& job) const;
   [[nodiscard]] Sites sites_of(const Job& job) const;
   [[nodiscard]] exchange::StreamCall resolve(const Job& job, Sites sites) const;
-  std::vector<std::shared_ptr<const exchange::StreamExecution>> enqueue(std::span<const Job> jobs);
-  std::shared_ptr<const exchange::StreamExecution> start(exchange::StreamExecutor& executor, const Job& job,
-                                                         std::uint32_t index, const exchange::StreamCall& call,
-                                                         const Residuals& residuals, const double* factor);
-  [[nodiscard]] const double* load_factor(const DeviceReduce& reduce);
+  // Enqueues jobs of a run, which has as many before them, and more behind them unless they are the last.
+  Executions enqueue(std::span<const Job> jobs, std::size_t before = 0, bool last = true);
+  // Enqueues calls over any backend, and returns them in the order of `uses`.
+  Executions make(exchange::StreamExecutor& executor, exchange::StreamBackend& backend, std::span<const Use> uses);
+  [[nodiscard]] exchange::StreamExecutor::Call call_of(const Use& use, const double* factor);
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
@@ -249,7 +251,6 @@ class DeviceReducer {
   std::uint64_t other_calls_ = 0;
   std::uint64_t resets_ = 0;          // the router's, when the latest residual was made
   std::vector<Residuals> residuals_;  // by order
-  std::vector<std::byte*> factors_;   // device memory of the jobs under way
   std::uint32_t bad_frames_ = 0;      // the device's count, as last reported
   std::uint32_t* step_ = nullptr;     // device memory: runs so far
   std::string disabled_;
