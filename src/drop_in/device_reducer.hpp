@@ -21,6 +21,7 @@
 #include "drop_in/device_trials.hpp"
 #include "drop_in/frame_memory.hpp"
 #include "drop_in/own_communicator.hpp"
+#include "drop_in/rank_gather.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
@@ -46,9 +47,8 @@ class DeviceLink {
   /// all earlier ones and behind the latest replays of graphs, whatever their streams.
   virtual void begin_run(bool captured) = 0;
   virtual void end_run(bool captured) = 0;
-  /// Enqueues on the communication queue: each rank sends its part of `all`, [rank * each, (rank + 1) * each), and gets
-  /// the parts of the others. May be called in a group of the library.
-  virtual void gather(std::byte* all, std::size_t each) = 0;
+  /// Returns the exchange by which the ranks agree before calls.
+  [[nodiscard]] virtual RankGather& gather() noexcept = 0;
   /// Returns null if messages always travel on the job's communicator.
   [[nodiscard]] virtual OwnCommunicator* own_communicator() noexcept { return nullptr; }
   /// Returns the messages by which the ranks agree on numbers beside the calls.
@@ -89,7 +89,7 @@ class DeviceReducer {
   // that is and however they are configured. A thread with several communicators makes it for all at once, since other
   // ranks may wait in all of them: first open() each, then post() each, in one group of the library, then close() each,
   // which waits for the others, and last follow() each, in the order of their identities. Any Error ends the reducer,
-  // except that of a device which cannot run the kernels: then all ranks pass everything.
+  // except that of a device which cannot run the kernels or has no memory: then all ranks pass everything.
   void open();
   void post();
   void close();
@@ -176,9 +176,11 @@ class DeviceReducer {
     std::uint32_t number = 0;  // stands in its frames
   };
   using Executions = std::vector<std::shared_ptr<const exchange::StreamExecution>>;
-  void upload(std::span<const std::byte> mine);
+  void open_device();
   template <class T>
-  [[nodiscard]] std::vector<T> download();
+  void put(const T& mine);
+  template <class T>
+  [[nodiscard]] std::vector<T> take();
   // Returns what each rank has given.
   template <class T>
   [[nodiscard]] std::vector<T> gather(const T& mine);
@@ -228,7 +230,6 @@ class DeviceReducer {
   std::uint64_t process_;
   std::uint64_t identity_ = 0;
   AgreedSettings agreement_;
-  std::byte* agreeing_ = nullptr;  // device memory by which the ranks agree
   CommunicatorName choices_name_;  // on rank 0
   std::string script_;             // on rank 0: choices to follow, as a text
   std::uint64_t script_bytes_ = 0;

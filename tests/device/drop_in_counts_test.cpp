@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
@@ -52,34 +51,42 @@ class Heap final : public memory::ArenaSource {
   [[nodiscard]] std::string why() const override { return {}; }
 };
 
+// All other ranks say what this one says, but for the number of their process.
+class Echo final : public RankGather {
+ public:
+  void put(std::span<const std::byte> mine) override { mine_.assign(mine.begin(), mine.end()); }
+  void post() override {}
+  void take(std::span<std::byte> all, std::chrono::milliseconds /*timeout*/) override {
+    for (std::size_t rank = 0; rank * mine_.size() < all.size(); ++rank) {
+      std::byte* const answer = all.data() + rank * mine_.size();
+      std::copy(mine_.begin(), mine_.end(), answer);
+      if (mine_.size() > sizeof(RankSettings)) {  // the agreement
+        answer[sizeof(RankSettings)] ^= static_cast<std::byte>(rank);
+      }
+    }
+  }
+
+ private:
+  std::vector<std::byte> mine_;
+};
+
 class CountedLink final : public DeviceLink {
  public:
-  CountedLink(int rank, int world_size) : rank_(rank), world_(world_size), device_(make_counted_device(rank, world_)) {}
+  CountedLink(int rank, int world_size) : device_(make_counted_device(rank, world_size)) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return *device_; }
   void set_caller(void* /*stream*/) override {}
   void begin_run(bool /*captured*/) override {}
   void end_run(bool /*captured*/) override {}
-  void gather(std::byte* all, std::size_t each) override {
-    for (int rank = 0; rank < world_; ++rank) {
-      if (rank != rank_) {
-        std::byte* answer = all + static_cast<std::size_t>(rank) * each;
-        std::memcpy(answer, all + static_cast<std::size_t>(rank_) * each, each);
-        if (each > sizeof(RankSettings)) {  // the agreement: each rank has a process of its own
-          answer[sizeof(RankSettings)] ^= static_cast<std::byte>(rank + 1);
-        }
-      }
-    }
-  }
+  [[nodiscard]] RankGather& gather() noexcept override { return gather_; }
   [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] DeviceClock& clock() noexcept override { return clock_; }
   [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_; }
   [[nodiscard]] memory::ArenaSource& loans() noexcept override { return heap_; }
 
  private:
-  int rank_;
-  int world_;
   std::shared_ptr<exchange::StreamDevice> device_;
+  Echo gather_;
   NoPort port_;
   NoClock clock_;
   Heap heap_;
