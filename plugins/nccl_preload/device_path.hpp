@@ -14,11 +14,23 @@ namespace gradwire::nccl_preload {
 
 [[nodiscard]] bool has_device_path() noexcept;
 
-/// Makes the link to the device over the job's communicator, which it does not own and does not use once `ended` is
-/// true, and its `child`. Throws Error with CUDA's text if the device refuses.
+/// What a communicator gets when it is made, so that its rank can answer the others whatever its device refuses later.
+struct Reserved {
+  std::shared_ptr<std::atomic<bool>> ended = {};  // NCCL must not be called any more
+  std::shared_ptr<ChildCommunicator> child = {};
+  std::shared_ptr<drop_in::RankGather> gather = {};
+};
+
+/// Makes the exchange of a communicator, which it does not own and does not use once `ended` is true. Throws
+/// Error(out_of_memory) if neither the device nor pinned host memory has room for it. It lives and ends in a
+/// CaptureTruce.
+[[nodiscard]] std::shared_ptr<drop_in::RankGather> make_gather(ncclComm_t comm, int rank, int size,
+                                                               std::shared_ptr<const std::atomic<bool>> ended,
+                                                               std::shared_ptr<ChildCommunicator> child);
+
+/// Makes the link to the device over the job's communicator. Throws Error with CUDA's text if the device refuses.
 [[nodiscard]] std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
-                                                             std::shared_ptr<const std::atomic<bool>> ended,
-                                                             std::shared_ptr<ChildCommunicator> child);
+                                                             const Reserved& reserved);
 
 /// While it lives, this thread may allocate and free memory although another thread captures a graph.
 class CaptureTruce {

@@ -7,6 +7,7 @@
 #include "memory/cuda_pool.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/cuda_exchange.hpp"
+#include "plugins/nccl_preload/cuda_gather.hpp"
 #include "plugins/nccl_preload/cuda_loans.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/driver_events.hpp"
@@ -23,8 +24,9 @@ exchange::CudaShare share() { return session::share_of(state().configuration.pla
 
 class CudaLink final : public drop_in::DeviceLink {
  public:
-  CudaLink(std::unique_ptr<CallerMessages> messages, int device)
+  CudaLink(std::unique_ptr<CallerMessages> messages, int device, std::shared_ptr<drop_in::RankGather> gather)
       : messages_(*messages),
+        gather_(std::move(gather)),
         port_(*messages, device),
         lasting_(device),
         loans_(device),
@@ -51,9 +53,7 @@ class CudaLink final : public drop_in::DeviceLink {
     memory::cuda_check(cudaEventRecordWithFlags(latest_.get(), compute(), captured ? cudaEventRecordExternal : 0),
                        "recording an event of the latest call");
   }
-  void gather(std::byte* all, std::size_t each) override {
-    messages_.gather(all, each, device_.stream(exchange::StreamBackend::Queue::communication));
-  }
+  [[nodiscard]] drop_in::RankGather& gather() noexcept override { return *gather_; }
   [[nodiscard]] drop_in::OwnCommunicator* own_communicator() noexcept override { return &messages_.child(); }
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
@@ -66,7 +66,8 @@ class CudaLink final : public drop_in::DeviceLink {
   }
 
   CallerMessages& messages_;  // the device's
-  CudaExchange port_;         // it uses the messages only while calls are made
+  std::shared_ptr<drop_in::RankGather> gather_;
+  CudaExchange port_;  // it uses the messages only while calls are made
   EventClock clock_;
   memory::CudaPool lasting_;
   CudaLoans loans_;
@@ -79,13 +80,18 @@ class CudaLink final : public drop_in::DeviceLink {
 
 bool has_device_path() noexcept { return true; }
 
-std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
-                                               std::shared_ptr<const std::atomic<bool>> ended,
-                                               std::shared_ptr<ChildCommunicator> child) {
-  auto messages = std::make_unique<CallerMessages>(comm, rank, size, std::move(ended), std::move(child));
+std::shared_ptr<drop_in::RankGather> make_gather(ncclComm_t comm, int rank, int size,
+                                                 std::shared_ptr<const std::atomic<bool>> ended,
+                                                 std::shared_ptr<ChildCommunicator> child) {
+  return std::make_shared<CudaGather>(
+      std::make_unique<CallerMessages>(comm, rank, size, std::move(ended), std::move(child)));
+}
+
+std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size, const Reserved& reserved) {
+  auto messages = std::make_unique<CallerMessages>(comm, rank, size, reserved.ended, reserved.child);
   const int device = messages->device();
   const exchange::OnCudaDevice current(device);  // events belong to the device that is current
-  return std::make_unique<CudaLink>(std::move(messages), device);
+  return std::make_unique<CudaLink>(std::move(messages), device, reserved.gather);
 }
 
 CaptureTruce::CaptureTruce() noexcept {

@@ -34,11 +34,13 @@ std::vector<std::shared_ptr<drop_in::DeviceReducer>> KnownCommunicators::reducer
 }
 
 void KnownCommunicators::close(ncclComm_t comm) {
-  std::optional<CommunicatorState> old;  // freed after the lock: freeing may wait for the device
+  std::optional<CommunicatorState> old;  // these are freed after the lock: freeing may wait for the device
+  std::optional<Reserved> reserved;
   const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
     it->second.open = false;
     old.swap(it->second.state);
+    reserved.swap(it->second.reserved);
     it->second.scaled_sums.clear();
   }
 }

@@ -14,7 +14,7 @@
 
 #include "base/mutex.hpp"
 #include "drop_in/device_reducer.hpp"
-#include "plugins/nccl_preload/child_communicator.hpp"
+#include "plugins/nccl_preload/device_path.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -27,8 +27,8 @@ struct RankInCommunicator {
 /// Made by the first collective on a communicator, removed by ncclCommFinalize, Revoke, Destroy or Abort.
 struct CommunicatorState : RankInCommunicator {
   std::shared_ptr<drop_in::DeviceReducer> reducer = {};  // from the first reduction on, if there is a device path
-  std::shared_ptr<std::atomic<bool>> ended = {};         // tells the reducer that NCCL must not be called any more
-  std::shared_ptr<ChildCommunicator> child = {};         // with a reducer
+  std::shared_ptr<std::atomic<bool>> ended = {};         // with a reducer; see Reserved
+  std::shared_ptr<ChildCommunicator> child = {};         // likewise
   bool refused = false;                                  // the device refused to make a reducer
 };
 
@@ -40,9 +40,10 @@ struct Factor {
 
 struct KnownCommunicator {
   bool blocking = true;
-  std::string name = {};  // ncclConfig_t.commName
-  bool shares = false;    // ncclConfig_t.splitShare
-  bool open = true;       // false after Finalize or Revoke: no more collectives
+  std::string name = {};                  // ncclConfig_t.commName
+  bool shares = false;                    // ncclConfig_t.splitShare
+  bool open = true;                       // false after Finalize or Revoke: no more collectives
+  std::optional<Reserved> reserved = {};  // if there is a device path and are other ranks
   std::optional<CommunicatorState> state = {};
   /// The operations of ncclRedOpCreatePreMulSum; no value for types that are not compressed.
   std::map<int, std::optional<Factor>> scaled_sums = {};

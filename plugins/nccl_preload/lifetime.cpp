@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "gradwire/error.hpp"
 #include "kernels/numeric.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/group.hpp"
@@ -17,6 +18,7 @@
 #include "plugins/nccl_preload/reduce_calls.hpp"
 #include "plugins/nccl_preload/state.hpp"
 
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommAbort, (ncclComm_t))
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t, ncclComm_t))
 
 namespace gradwire::nccl_preload {
@@ -63,21 +65,42 @@ KnownCommunicator child_described_by(const ncclConfig_t* config, ncclComm_t pare
   return child;
 }
 
+/// Notes a communicator that NCCL has made. If its rank cannot even answer the others in their agreement, making the
+/// communicator fails as it would for want of NCCL's own memory: nobody waits for this rank in a call yet.
+ncclResult_t adopt(ncclComm_t* where, KnownCommunicator made, ncclResult_t result) {
+  if (made.blocking) {
+    const CaptureTruce truce;
+    try {
+      made.reserved = reserve(*where, made.shares);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::out_of_memory) {
+        std::fprintf(stderr, "gradwire: a communicator is not made: %s\n", error.what());
+        GRADWIRE_NCCL_REAL(ncclCommAbort)(std::exchange(*where, nullptr));
+        return ncclUnhandledCudaError;
+      }
+    }
+  }
+  state().communicators.add(*where, std::move(made));
+  return result;
+}
+
 /// Called after NCCL made a communicator, or will make it at the end of the group. `describe` reads the job's config.
+/// Returns the job's result.
 template <typename F>
-void born(ncclResult_t result, ncclComm_t* where, F&& describe) noexcept {
+[[nodiscard]] ncclResult_t born(ncclResult_t result, ncclComm_t* where, F&& describe) noexcept {
   if (InsideNccl::active() || !went_well(result) || where == nullptr) {
-    return;
+    return result;
   }
   unseen([&] {
     KnownCommunicator made = describe();
     made.blocking = made.blocking && result != ncclInProgress;
     if (*where != nullptr) {
-      state().communicators.add(*where, std::move(made));
+      result = adopt(where, std::move(made), result);
     } else if (open_group != nullptr) {
       open_group->newborn.push_back({where, std::move(made)});  // NCCL writes to `where` at the group's end
     }
   });
+  return result;
 }
 
 template <class T>
@@ -168,8 +191,8 @@ ncclResult_t end(ncclComm_t comm, Ending ending, F&& free_comm) {
       *old->state->ended = false;
     }
     unseen([&] { state().communicators.put_back(comm, *old); });
-  } else if (has_reducer) {
-    const CaptureTruce truce;  // the reducer frees its memory
+  } else {
+    const CaptureTruce truce;  // the reducer, or what was reserved for it, frees its memory
     old.reset();
   }
   return result;
@@ -238,7 +261,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
     for (Newborn& child : group->newborn) {
       if (went_well(result) && *child.where != nullptr) {
         child.made.blocking = child.made.blocking && result == ncclSuccess;
-        state().communicators.add(*child.where, std::move(child.made));
+        result = adopt(child.where, std::move(child.made), result);
       }
     }
   });
@@ -274,31 +297,27 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
 
 REMEMBERED(ncclCommInitRank, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank), {
   const ncclResult_t result = real(comm, ranks, id, rank);
-  born(result, comm, [] { return described_by(nullptr); });
-  return result;
+  return born(result, comm, [] { return described_by(nullptr); });
 })
 REMEMBERED(ncclCommInitRankConfig, (ncclComm_t * comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config), {
   const ncclResult_t result = real(comm, ranks, id, rank, config);
-  born(result, comm, [&] { return described_by(config); });
-  return result;
+  return born(result, comm, [&] { return described_by(config); });
 })
 REMEMBERED(ncclCommInitRankScalable,
            (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId* commIds, ncclConfig_t* config), {
              const ncclResult_t result = real(newcomm, nranks, myrank, nId, commIds, config);
-             born(result, newcomm, [&] { return described_by(config); });
-             return result;
+             return born(result, newcomm, [&] { return described_by(config); });
            })
 REMEMBERED(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int* devlist), {
-  const ncclResult_t result = real(comm, ndev, devlist);
+  ncclResult_t result = real(comm, ndev, devlist);
   for (int i = 0; comm != nullptr && went_well(result) && i < ndev; ++i) {
-    born(result, comm + i, [] { return described_by(nullptr); });
+    result = born(result, comm + i, [] { return described_by(nullptr); });
   }
   return result;
 })
 REMEMBERED(ncclCommSplit, (ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config), {
   const ncclResult_t result = real(comm, color, key, newcomm, config);
-  born(result, newcomm, [&] { return child_described_by(config, comm); });
-  return result;
+  return born(result, newcomm, [&] { return child_described_by(config, comm); });
 })
 REMEMBERED(ncclCommShrink,
            (ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm, ncclConfig_t* config,
@@ -309,8 +328,7 @@ REMEMBERED(ncclCommShrink,
              };
              const bool aborts = (shrinkFlags & NCCL_SHRINK_ABORT) != 0;
              const ncclResult_t result = aborts ? close(comm, Ending::abort, shrink) : shrink();
-             born(result, newcomm, [&] { return child_described_by(config, comm); });
-             return result;
+             return born(result, newcomm, [&] { return child_described_by(config, comm); });
            })
 
 // A kernel of ours that has waited in vain for a rank is an error of the communicator, which a job's watchdog looks

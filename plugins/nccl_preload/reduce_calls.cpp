@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "base/current_error.hpp"
+#include "drop_in/absent_device.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/real.hpp"
 #include "plugins/nccl_preload/state.hpp"
 
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommCount, (ncclComm_t, int*))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommUserRank, (ncclComm_t, int*))
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupStart, ())
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclAllReduce,
@@ -29,17 +32,28 @@ class Library final : public drop_in::DeviceLibrary {
   void say(const std::string& text) override { std::fprintf(stderr, "gradwire: %s\n", text.c_str()); }
 };
 
-/// The communicator's reducer, made by its first reduction. If the device refuses, returns null and says so once; the
+/// If the device refuses, the rank compresses nothing, and says so in the agreement.
+std::unique_ptr<drop_in::DeviceLink> link_of(ncclComm_t comm, const CommunicatorState& known,
+                                             const Reserved& reserved) {
+  try {
+    return make_link(comm, known.rank, known.size, reserved);
+  } catch (...) {
+    return drop_in::make_absent_link(known.rank, known.size, reserved.gather, current_error());
+  }
+}
+
+/// The communicator's reducer, made by its first reduction. If it cannot be made, returns null and says so once; the
 /// reduction must then fail, since other ranks may compress it.
 std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, const KnownCommunicator& communicator) {
   CommunicatorState known = *communicator.state;
   if (!known.reducer && !known.refused) {
     try {
-      known.ended = std::make_shared<std::atomic<bool>>(false);
-      known.child = std::make_shared<ChildCommunicator>(comm, known.rank, known.size, communicator.shares);
+      const Reserved reserved =
+          communicator.reserved ? *communicator.reserved : reserve(comm, communicator.shares).value();
+      known.ended = reserved.ended;
+      known.child = reserved.child;
       known.reducer = std::make_shared<drop_in::DeviceReducer>(
-          state().configuration, state().ledger, make_link(comm, known.rank, known.size, known.ended, known.child),
-          state().process, communicator.name);
+          state().configuration, state().ledger, link_of(comm, known, reserved), state().process, communicator.name);
     } catch (...) {
       known.refused = true;
       Library().say(std::string(current_error().what()) +
@@ -154,6 +168,18 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
 }
 
 }  // namespace
+
+std::optional<Reserved> reserve(ncclComm_t comm, bool shares) {
+  RankInCommunicator place;
+  if (!has_device_path() || GRADWIRE_NCCL_REAL(ncclCommCount)(comm, &place.size) != ncclSuccess ||
+      GRADWIRE_NCCL_REAL(ncclCommUserRank)(comm, &place.rank) != ncclSuccess || place.size < 2) {
+    return std::nullopt;
+  }
+  Reserved reserved{.ended = std::make_shared<std::atomic<bool>>(false),
+                    .child = std::make_shared<ChildCommunicator>(comm, place.rank, place.size, shares)};
+  reserved.gather = make_gather(comm, place.rank, place.size, reserved.ended, reserved.child);
+  return reserved;
+}
 
 bool may_compress() noexcept { return has_device_path() && !InsideNccl::active(); }
 

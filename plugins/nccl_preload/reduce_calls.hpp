@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/requests.hpp"
@@ -16,6 +17,10 @@ namespace gradwire::nccl_preload {
 using Forward = std::function<ncclResult_t()>;
 /// Compresses a reduction, records it in its group, or forwards it.
 [[nodiscard]] ncclResult_t reduce(const NcclCall& request, const Forward& forward) noexcept;
+
+/// Takes what a communicator's rank needs to answer the others in their agreement, if there are others and there is a
+/// device path. Throws Error(out_of_memory).
+[[nodiscard]] std::optional<Reserved> reserve(ncclComm_t comm, bool shares);
 
 /// Makes the agreements and the recorded calls of a group after NCCL has run the rest of it.
 [[nodiscard]] ncclResult_t run_recorded(CallGroup& group) noexcept;

@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
+#include <tuple>
 #include <utility>
+
+#include "exchange/stream/joined_calls.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
 using exchange::CurrentDevice;
+
+// Larger calls gain more where their messages travel while the next one is encoded.
+constexpr exchange::JoinedSizes kJoined{.below = std::uint64_t{8} << 20, .enough = std::uint64_t{64} << 20};
 
 // Lets calls work in memory that is given back.
 class Loan {
@@ -47,7 +54,7 @@ DeviceReducer::~DeviceReducer() {
   }
 }
 
-std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enqueue(std::span<const Job> jobs) {
+DeviceReducer::Executions DeviceReducer::enqueue(std::span<const Job> jobs, std::size_t before, bool last) {
   std::vector<void*> streams;
   for (const Job& job : jobs) {
     if (std::find(streams.begin(), streams.end(), job.reduce.stream) == streams.end()) {
@@ -58,19 +65,18 @@ std::vector<std::shared_ptr<const exchange::StreamExecution>> DeviceReducer::enq
   }
   const bool captured = jobs.front().reduce.captured;
   link_->begin_run(captured);
-  std::vector<std::shared_ptr<const exchange::StreamExecution>> executions;
+  std::vector<Use> uses;
   for (const Job& job : jobs) {
-    const exchange::StreamCall call = resolve(job, sites_of(job));
-    const Residuals residuals =
-        is_placed(job) ? open_residuals(*job.route.keeps, call.resolved.call.residuals) : Residuals{};
-    executions.push_back(
-        start(executor_, job, static_cast<std::uint32_t>(executions.size()), call, residuals, load_factor(job.reduce)));
+    Use use{.job = job, .sites = sites_of(job), .number = static_cast<std::uint32_t>(before + uses.size())};
+    if (is_placed(job)) {
+      use.residuals = open_residuals(*job.route.keeps, resolve(job, use.sites).resolved.call.residuals);
+    }
+    uses.push_back(std::move(use));
   }
-  executor_.finish();
-  for (std::byte* factor : std::exchange(factors_, {})) {
-    backend_.release(factor);
+  Executions executions = make(executor_, backend_, uses);
+  if (last) {
+    device_.advance(step_);  // all jobs of a run have the same step, since their last kernels are only enqueued now
   }
-  device_.advance(step_);  // all jobs of a run have the same step, since their last kernels are only enqueued now
   link_->end_run(captured);
   for (void* stream : streams) {
     link_->set_caller(stream);
@@ -83,12 +89,12 @@ void DeviceReducer::run(std::span<const Job> jobs) {
   const CurrentDevice current(device_);
   open_own_communicator(jobs.front());
   forget_old_residuals();
-  std::vector<std::shared_ptr<const exchange::StreamExecution>> executions;
+  Executions executions;
   if (all_have_frames(jobs)) {
     executions = enqueue(jobs);
   } else {
-    for (const Job& job : jobs) {
-      executions.push_back(enqueue({&job, 1}).front());
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      executions.push_back(enqueue(jobs.subspan(i, 1), i, i + 1 == jobs.size()).front());
     }
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -168,36 +174,63 @@ exchange::StreamCall DeviceReducer::resolve(const Job& job, Sites sites) const {
       backend_, configuration_.planner.policy().chunk_bytes);
 }
 
-std::shared_ptr<const exchange::StreamExecution> DeviceReducer::start(exchange::StreamExecutor& executor,
-                                                                      const Job& job, std::uint32_t index,
-                                                                      const exchange::StreamCall& call,
-                                                                      const Residuals& residuals,
-                                                                      const double* factor) {
-  const DeviceReduce& reduce = job.reduce;
-  return executor.start(call.resolved.schedule,
-                        exchange::make_stream_task(call, device_,
-                                                   {.input = reduce.send,
-                                                    .output = reduce.receive,
-                                                    .step = step_,
-                                                    .reduction = reduce.reduction,
-                                                    .factor = reduce.factor,
-                                                    .device_factor = factor,
-                                                    .bucket = index,
-                                                    .local_residual = residuals.local,
-                                                    .owner_residual = residuals.owner,
-                                                    .in_windows = job.route.node_kernel,
-                                                    .name = std::string(name_of(job.route.what.function)) + " of " +
-                                                            std::to_string(call.request.count) + " elements"}));
+// NCCL promises no order among the calls of a group, so small ones of one codec may follow upon each other here, which
+// lets them be made together. The order depends on what is the same on every rank. A factor in device memory is copied
+// into the type that kernels read.
+DeviceReducer::Executions DeviceReducer::make(exchange::StreamExecutor& executor, exchange::StreamBackend& backend,
+                                              std::span<const Use> uses) {
+  std::vector<std::size_t> order(uses.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto place = [&](std::size_t i) {
+    const DeviceReduce& reduce = uses[i].job.reduce;
+    const CodecSpec& codec = uses[i].job.route.stage.codec;
+    const bool alone = uses[i].job.route.node_kernel || reduce.count * element_bytes(reduce.dtype) >= kJoined.below;
+    return std::tuple(alone, codec.values, codec.k);
+  };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  Executions executions(uses.size());
+  auto next = order.begin();
+  const auto take = [&](Executions started) {
+    for (auto& execution : started) {
+      executions[*next++] = std::move(execution);
+    }
+  };
+  exchange::JoinedCalls joined(kJoined);
+  std::vector<std::byte*> factors;
+  for (const std::size_t i : order) {
+    const DeviceReduce& reduce = uses[i].job.reduce;
+    const double* factor = nullptr;
+    if (reduce.device_factor != nullptr) {
+      factors.push_back(backend.acquire(sizeof(double)));
+      backend.convert(reduce.device_factor, reduce.dtype, factors.back(), DType::f64, 1, 1.0, nullptr, 1.0, nullptr);
+      factor = reinterpret_cast<const double*>(factors.back());
+    }
+    take(joined.add(executor, call_of(uses[i], factor)));
+  }
+  take(joined.start(executor));
+  executor.finish();
+  for (std::byte* factor : factors) {
+    backend.release(factor);
+  }
+  return executions;
 }
 
-// Returns a copy in the type that kernels read; null if the host knows the factor.
-const double* DeviceReducer::load_factor(const DeviceReduce& reduce) {
-  if (reduce.device_factor == nullptr) {
-    return nullptr;
-  }
-  std::byte* copy = factors_.emplace_back(backend_.acquire(sizeof(double)));
-  backend_.convert(reduce.device_factor, reduce.dtype, copy, DType::f64, 1, 1.0, nullptr, 1.0, nullptr);
-  return reinterpret_cast<const double*>(copy);
+exchange::StreamExecutor::Call DeviceReducer::call_of(const Use& use, const double* factor) {
+  const DeviceReduce& reduce = use.job.reduce;
+  const exchange::StreamCall call = resolve(use.job, use.sites);
+  return {.schedule = call.resolved.schedule,
+          .task = exchange::make_stream_task(call, device_,
+                                             {.input = reduce.send,
+                                              .output = reduce.receive,
+                                              .step = step_,
+                                              .reduction = reduce.reduction,
+                                              .factor = reduce.factor,
+                                              .device_factor = factor,
+                                              .bucket = use.number,
+                                              .local_residual = use.residuals.local,
+                                              .owner_residual = use.residuals.owner,
+                                              .name = std::string(name_of(use.job.route.what.function)) + " of " +
+                                                      std::to_string(call.request.count) + " elements"})};
 }
 
 DeviceReducer::Residuals DeviceReducer::open_residuals(std::size_t place, const exchange::ResidualUse& use) {

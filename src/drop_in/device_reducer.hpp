@@ -22,6 +22,7 @@
 #include "drop_in/device_trials.hpp"
 #include "drop_in/frame_memory.hpp"
 #include "drop_in/own_communicator.hpp"
+#include "drop_in/rank_gather.hpp"
 #include "drop_in/router.hpp"
 #include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
@@ -48,9 +49,8 @@ class DeviceLink {
   /// all earlier ones and behind the latest replays of graphs, whatever their streams.
   virtual void begin_run(bool captured) = 0;
   virtual void end_run(bool captured) = 0;
-  /// Enqueues on the communication queue: each rank sends its part of `all`, [rank * each, (rank + 1) * each), and gets
-  /// the parts of the others. May be called in a group of the library.
-  virtual void gather(std::byte* all, std::size_t each) = 0;
+  /// Returns the exchange by which the ranks agree before calls.
+  [[nodiscard]] virtual RankGather& gather() noexcept = 0;
   /// Returns null if messages always travel on the job's communicator.
   [[nodiscard]] virtual OwnCommunicator* own_communicator() noexcept { return nullptr; }
   /// Returns the messages by which the ranks agree on numbers beside the calls.
@@ -92,7 +92,7 @@ class DeviceReducer {
   // that is and however they are configured. A thread with several communicators makes it for all at once, since other
   // ranks may wait in all of them: first open() each, then post() each, in one group of the library, then close() each,
   // which waits for the others, and last follow() each, in the order of their identities. Any Error ends the reducer,
-  // except that of a device which cannot run the kernels: then all ranks pass everything.
+  // except that of a device which cannot run the kernels or has no memory: then all ranks pass everything.
   void open();
   void post();
   void close();
@@ -176,15 +176,19 @@ class DeviceReducer {
     bool feedback = false;  // it keeps what encoding drops
     bool held = false;      // it adds those that are held
   };
-  // Describes a job in a dry run.
+  // Describes a job among those that run together.
   struct Use {
     Job job;
     Sites sites = {};
     Residuals residuals = {};
+    std::uint32_t number = 0;  // stands in its frames
   };
-  void upload(std::span<const std::byte> mine);
+  using Executions = std::vector<std::shared_ptr<const exchange::StreamExecution>>;
+  void open_device();
   template <class T>
-  [[nodiscard]] std::vector<T> download();
+  void put(const T& mine);
+  template <class T>
+  [[nodiscard]] std::vector<T> take();
   // Returns what each rank has given.
   template <class T>
   [[nodiscard]] std::vector<T> gather(const T& mine);
@@ -216,11 +220,11 @@ class DeviceReducer {
   [[nodiscard]] bool is_placed(const Job& job) const;
   [[nodiscard]] Sites sites_of(const Job& job) const;
   [[nodiscard]] exchange::StreamCall resolve(const Job& job, Sites sites) const;
-  std::vector<std::shared_ptr<const exchange::StreamExecution>> enqueue(std::span<const Job> jobs);
-  std::shared_ptr<const exchange::StreamExecution> start(exchange::StreamExecutor& executor, const Job& job,
-                                                         std::uint32_t index, const exchange::StreamCall& call,
-                                                         const Residuals& residuals, const double* factor);
-  [[nodiscard]] const double* load_factor(const DeviceReduce& reduce);
+  // Enqueues jobs of a run, which has as many before them, and more behind them unless they are the last.
+  Executions enqueue(std::span<const Job> jobs, std::size_t before = 0, bool last = true);
+  // Enqueues calls over any backend, and returns them in the order of `uses`.
+  Executions make(exchange::StreamExecutor& executor, exchange::StreamBackend& backend, std::span<const Use> uses);
+  [[nodiscard]] exchange::StreamExecutor::Call call_of(const Use& use, const double* factor);
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
@@ -238,7 +242,6 @@ class DeviceReducer {
   std::uint64_t process_;
   std::uint64_t identity_ = 0;
   AgreedSettings agreement_;
-  std::byte* agreeing_ = nullptr;  // device memory by which the ranks agree
   CommunicatorName choices_name_;  // on rank 0
   std::string script_;             // on rank 0: choices to follow, as a text
   std::uint64_t script_bytes_ = 0;
@@ -263,7 +266,6 @@ class DeviceReducer {
   std::uint64_t other_calls_ = 0;
   std::uint64_t resets_ = 0;          // the router's, when the latest residual was made
   std::vector<Residuals> residuals_;  // by order
-  std::vector<std::byte*> factors_;   // device memory of the jobs under way
   std::uint32_t bad_frames_ = 0;      // the device's count, as last reported
   std::uint32_t* step_ = nullptr;     // device memory: runs so far
   std::string disabled_;

@@ -24,9 +24,6 @@ struct DeviceRank {
   std::uint64_t script = 0;    // bytes of the choices that it wants to follow; rank 0's count
 };
 
-// A rank tells the others at most this in one exchange.
-constexpr std::size_t kMostBytes = std::max(sizeof(DeviceRank), sizeof(OwnCommunicator::Offer));
-
 // Returns a number that no other communicator of this process gets and, most likely, none of another process.
 std::uint64_t new_identity(std::uint64_t process) {
   static std::atomic<std::uint64_t> made = 0;
@@ -56,32 +53,34 @@ AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
 
 }  // namespace
 
-// The memory of the first exchange serves all later ones, so that these need none.
-void DeviceReducer::upload(std::span<const std::byte> mine) {
-  if (agreeing_ == nullptr) {
-    agreeing_ = backend_.acquire(kMostBytes * static_cast<std::size_t>(world_));
-  }
-  device_.upload(agreeing_ + static_cast<std::size_t>(rank_) * mine.size(), mine);
-  backend_.wait(Queue::communication, backend_.record(Queue::compute));
+template <class T>
+void DeviceReducer::put(const T& mine) {
+  static_assert(sizeof mine <= RankGather::kMostBytes);
+  link_->gather().put(std::as_bytes(std::span(&mine, 1)));
 }
 
 template <class T>
-std::vector<T> DeviceReducer::download() {
-  backend_.wait(Queue::compute, backend_.record(Queue::communication));
+std::vector<T> DeviceReducer::take() {
   std::vector<T> all(static_cast<std::size_t>(world_));
-  device_.download(std::as_writable_bytes(std::span(all)), agreeing_, configuration_.longest_wait());
+  link_->gather().take(std::as_writable_bytes(std::span(all)), configuration_.longest_wait());
   return all;
+}
+
+// Takes what calls need beside memory for their messages. The agreement itself needs none of it.
+void DeviceReducer::open_device() {
+  device_.load_kernels();
+  step_ = reinterpret_cast<std::uint32_t*>(backend_.acquire(sizeof(std::uint32_t)));
+  device_.zero(step_, sizeof(std::uint32_t));
+  if (configuration_.compresses() || configuration_.dry_run) {
+    link_->exchange_port().open();
+  }
 }
 
 void DeviceReducer::open() {
   const CurrentDevice current(device_);
-  step_ = reinterpret_cast<std::uint32_t*>(backend_.acquire(sizeof(std::uint32_t)));
   Configuration configuration = configuration_;
   try {
-    device_.load_kernels();
-    if (configuration.compresses() || configuration.dry_run) {
-      link_->exchange_port().open();
-    }
+    open_device();
   } catch (const Error& error) {
     configuration.disabled = configuration.disabled.empty() ? error.what() : configuration.disabled;
     configuration.mode = Mode::disabled;
@@ -95,20 +94,19 @@ void DeviceReducer::open() {
                   .name = plan::hash_of(name_.data(), name_.size(), 0),
                   .script = script_.size()};
   mine.identity = new_identity(process_);
-  upload(std::as_bytes(std::span(&mine, 1)));
+  put(mine);
 }
 
 void DeviceReducer::post() {
   const CurrentDevice current(device_);
-  link_->gather(agreeing_, sizeof(DeviceRank));
+  link_->gather().post();
 }
 
 void DeviceReducer::close() {
   const CurrentDevice current(device_);
-  const auto ranks = download<DeviceRank>();
+  const auto ranks = take<DeviceRank>();
   agreement_ = agree_on_devices(ranks);
   identity_ = ranks[0].identity;
-  device_.zero(step_, sizeof(std::uint32_t));
   router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
   if (std::all_of(ranks.begin(), ranks.end(), [&](const DeviceRank& rank) { return rank.name == ranks[0].name; })) {
     router_->set_communicator_name(name_);
@@ -187,14 +185,10 @@ void DeviceReducer::record_choices() const {
 
 template <class T>
 std::vector<T> DeviceReducer::gather(const T& mine) {
-  static_assert(sizeof mine <= kMostBytes);
   const CurrentDevice current(device_);
-  link_->begin_run(false);
-  upload(std::as_bytes(std::span(&mine, 1)));
-  link_->gather(agreeing_, sizeof mine);
-  std::vector<T> all = download<T>();
-  link_->end_run(false);
-  return all;
+  put(mine);
+  link_->gather().post();
+  return take<T>();
 }
 
 std::vector<std::string> DeviceReducer::gather_texts(const std::string& mine) {

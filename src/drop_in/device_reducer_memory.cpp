@@ -35,19 +35,7 @@ DeviceReducer::Residuals DeviceReducer::expected_residuals(const Job& job) const
 void DeviceReducer::play(exchange::StreamBackend& backend, std::span<const Use> uses) {
   exchange::StreamExecutor executor(backend);
   executor.use_windows(device_.windows());
-  std::vector<std::byte*> factors;
-  for (const Use& use : uses) {
-    const double* factor = nullptr;
-    if (use.job.reduce.device_factor != nullptr) {
-      factors.push_back(backend.acquire(sizeof(double)));
-      factor = reinterpret_cast<const double*>(factors.back());
-    }
-    start(executor, use.job, 0, resolve(use.job, use.sites), use.residuals, factor);
-  }
-  executor.finish();
-  for (std::byte* factor : factors) {
-    backend.release(factor);
-  }
+  make(executor, backend, uses);
 }
 
 // A place begins without residuals, later calls add those that it holds, and it may have lost them when a call that was

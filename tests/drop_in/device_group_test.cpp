@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -190,6 +193,98 @@ TEST(DeviceGroup, TheStepMayChangeInsideAGroup) {
     EXPECT_EQ(rank.a.reducer->residual_bytes(), 0U);
     EXPECT_TRUE(rank.a.reducer->failure().empty()) << rank.a.reducer->failure();
   });
+}
+
+// Small calls of a group are made together. Bytes are those of the same calls made one by one, which they are where
+// some rank has no memory for the group; residuals stay by place. Codecs alternate, and a call is a scatter, another is
+// too large to be joined, a third has a factor in device memory. Mutations tried: residuals of a run go to its first
+// place; the factor of a call is that of the one before; calls that join are numbered from 0 in each joint.
+TEST(DeviceGroup, SmallCallsAreMadeTogetherWithTheBytesOfSingleOnes) {
+  constexpr int kRanks = 3;
+  constexpr int kSingle = 18;  // steps whose calls are made one by one, until residuals are kept
+  constexpr int kSteps = 22;
+  const Configuration configuration =
+      configuration_of("[defaults]\ncodec = \"int4\"\n[[rule]]\nmax_bytes = \"90kB\"\ncodec = \"int8\"\n");
+  const std::vector<CallOf> kinds = {
+      {.count = 20000},
+      {.count = 30000},
+      {.count = 40000, .dtype = DType::bf16, .reduction = Reduction::mean},
+      {.count = 60000},
+      {.count = 15000, .function = Function::nccl_reduce_scatter},
+      {.count = 20001, .factor = 0.5},
+      {.count = 40000},
+      {.count = 22000},
+  };
+  std::mutex mutex;
+  std::map<std::pair<bool, int>, std::string> results;  // by whether there is memory for groups, and rank
+  for (const bool together : {true, false}) {
+    run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      Ledger ledger;
+      HostLibrary nccl;
+      Place place(configuration, ledger, transport, 1 + static_cast<std::uint64_t>(rank));
+      nccl.links = {place.link};
+      reach_agreement(std::vector{place.reducer}, nccl);
+      std::vector<float> factor{0.25F};
+      std::vector<test::Values> values;
+      for (const CallOf& kind : kinds) {
+        values.emplace_back(kind.dtype, kind.count * (kind.function == Function::nccl_reduce_scatter ? kRanks : 1));
+      }
+      std::string all;
+      for (int step = 0; step < kSteps; ++step) {
+        place.reducer->note_other_call();  // the loss
+        std::vector<DeviceCall> calls;
+        for (std::size_t i = 0; i < kinds.size(); ++i) {
+          std::vector<double> input(values[i].view().count);
+          for (std::size_t e = 0; e < input.size(); ++e) {
+            input[e] =
+                static_cast<double>((e * (2 * i + 3) + static_cast<std::size_t>(7 * rank + step)) % 1009) / 500 - 1;
+          }
+          const test::Values fresh(kinds[i].dtype, input);
+          values[i] = fresh;
+          CallOf call = kinds[i];
+          call.device_factor = i == 3 ? factor.data() : nullptr;
+          auto* const data = static_cast<std::byte*>(values[i].view().data);
+          const bool scatters = call.function == Function::nccl_reduce_scatter;
+          calls.push_back(call_of(place, call, data,
+                                  data + (scatters ? static_cast<std::uint64_t>(rank) * call.count * 4 : 0), nccl));
+        }
+        if (step == kSingle && !together && rank == 1) {
+          place.link->host.set_memory_left(0);
+        }
+        const std::uint64_t runs = place.link->host.led;
+        if (step < kSingle) {
+          for (const DeviceCall& call : calls) {
+            EXPECT_EQ(issue({&call, 1}, nccl), 0);
+          }
+        } else {
+          EXPECT_EQ(issue(calls, nccl), 0);
+          EXPECT_EQ(place.link->host.led - runs, together ? 1U : kinds.size());
+        }
+        place.link->host.synchronize();
+        for (test::Values& value : values) {
+          all.append(static_cast<const char*>(value.view().data),
+                     value.view().count * element_bytes(value.view().dtype));
+        }
+        all += std::to_string(place.reducer->residual_bytes());
+      }
+      EXPECT_GT(place.reducer->residual_bytes(), 0U);
+      EXPECT_TRUE(place.reducer->failure().empty()) << place.reducer->failure();
+      for (const auto& [what, totals] : ledger.classes()) {
+        all += std::to_string(what.count) + " " + std::to_string(totals.compressed_calls) + " " +
+               std::to_string(totals.bytes_sent) + "\n";
+      }
+      const std::lock_guard lock(mutex);
+      results[{together, rank}] = std::move(all);
+    });
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const std::string& joined = results[{true, rank}];
+    const std::string& single = results[{false, rank}];
+    EXPECT_EQ(std::mismatch(joined.begin(), joined.end(), single.begin(), single.end()).first - joined.begin(),
+              static_cast<std::ptrdiff_t>(joined.size()))
+        << "rank " << rank;
+  }
 }
 
 }  // namespace

@@ -163,10 +163,51 @@ class HostOwnCommunicator final : public OwnCommunicator {
   std::optional<bool> uses;
 };
 
+// Exchanges over the messages of the device, which run when it is waited for, in memory of its own.
+class HostGather final : public RankGather {
+ public:
+  explicit HostGather(test::HostDevice& host) : host_(host) {}
+
+  void put(std::span<const std::byte> mine) override {
+    exchange::StreamBackend& backend = host_.backend();
+    each_ = mine.size();
+    all_.resize(each_ * static_cast<std::size_t>(backend.world_size()));
+    std::copy(mine.begin(), mine.end(), part(backend.rank()).begin());
+  }
+  void post() override {
+    const exchange::CurrentDevice current(host_);
+    exchange::StreamBackend& backend = host_.backend();
+    const int world = backend.world_size();
+    backend.begin_group();
+    for (int distance = 1; distance < world; ++distance) {
+      const int from = (backend.rank() + world - distance) % world;
+      backend.send(part(backend.rank()), (backend.rank() + distance) % world);
+      backend.receive(part(from), from);
+    }
+    backend.end_group();
+  }
+  void take(std::span<std::byte> all, std::chrono::milliseconds timeout) override {
+    using Queue = exchange::StreamBackend::Queue;
+    const exchange::CurrentDevice current(host_);
+    host_.backend().wait(Queue::compute, host_.backend().record(Queue::communication));
+    host_.download(all, all_.data(), timeout);
+    host_.backend().wait(Queue::communication, host_.backend().record(Queue::compute));
+  }
+
+ private:
+  [[nodiscard]] std::span<std::byte> part(int rank) {
+    return std::span(all_).subspan(static_cast<std::size_t>(rank) * each_, each_);
+  }
+
+  test::HostDevice& host_;
+  std::vector<std::byte> all_;
+  std::size_t each_ = 0;
+};
+
 class HostLink final : public DeviceLink {
  public:
   HostLink(const std::shared_ptr<Transport>& transport, std::size_t limit)
-      : host(transport, limit, kSlab), port(transport), times(host) {}
+      : host(transport, limit, kSlab), port(transport), times(host), ranks(host) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return host; }
   // Each stream is named twice in a run: before its jobs and after.
@@ -180,18 +221,7 @@ class HostLink final : public DeviceLink {
   // All work has one caller's stream here, which orders it.
   void begin_run(bool /*captured*/) override {}
   void end_run(bool /*captured*/) override {}
-  void gather(std::byte* all, std::size_t each) override {
-    exchange::StreamBackend& backend = host.backend();
-    const int world = backend.world_size();
-    const auto part = [&](int rank) { return std::span(all + static_cast<std::size_t>(rank) * each, each); };
-    backend.begin_group();
-    for (int distance = 1; distance < world; ++distance) {
-      const int from = (backend.rank() + world - distance) % world;
-      backend.send(part(backend.rank()), (backend.rank() + distance) % world);
-      backend.receive(part(from), from);
-    }
-    backend.end_group();
-  }
+  [[nodiscard]] RankGather& gather() noexcept override { return ranks; }
   [[nodiscard]] OwnCommunicator* own_communicator() noexcept override { return has_own ? &own : nullptr; }
   [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port; }
   [[nodiscard]] DeviceClock& clock() noexcept override { return times; }
@@ -202,6 +232,7 @@ class HostLink final : public DeviceLink {
   test::HostDevice host;
   TransportPort port;
   ScriptedClock times;
+  HostGather ranks;
   HostOwnCommunicator own;
   bool has_own = false;
   std::vector<void*> streams;

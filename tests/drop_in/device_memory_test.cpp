@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "drop_in/absent_device.hpp"
 #include "tests/drop_in/device_harness.hpp"
 
 namespace gradwire::drop_in {
@@ -147,19 +148,49 @@ TEST(DeviceMemory, WhateverOneRankLacksNoCallFails) {
   }
 }
 
-TEST(DeviceMemory, ARankWithoutMemoryForTheExchangeOfWordsLetsAllPass) {
+// A rank, or each of them, has no memory for what calls need beside their messages: for a device's streams, for the
+// step, or for the exchange of words. It answers the others, and all pass, with a reason. Mutations tried: each refusal
+// is an error of open().
+TEST(DeviceMemory, ARankThatHasNotEvenTheLeastMemoryLetsAllPass) {
+  enum class Lacks : std::uint8_t { device, step, words };
   const Configuration configuration = configuration_of("");
-  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Ledger ledger;
-    HostLibrary nccl;
-    Place place(configuration, ledger, transport, 1 + static_cast<std::uint64_t>(transport->rank()));
-    place.link->port.refuses = transport->rank() == 1;
-    reach_agreement(std::vector{place.reducer}, nccl);
-    std::vector<float> values(kMemoryCount);
-    EXPECT_EQ(issue(std::vector{call_of(place, {.count = kMemoryCount}, values.data(), values.data(), nccl)}, nccl), 0);
-    EXPECT_EQ(test::calls_for(ledger, Reason::disabled), 1U);
-    EXPECT_THAT(place.reducer->failure(), IsEmpty());
-  });
+  for (const Lacks lacks : {Lacks::device, Lacks::step, Lacks::words}) {
+    for (const bool all : {false, true}) {
+      SCOPED_TRACE(std::to_string(static_cast<int>(lacks)) + (all ? ", all ranks" : ", rank 1"));
+      run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+        const int rank = transport->rank();
+        const auto process = 1 + static_cast<std::uint64_t>(rank);
+        const bool short_of_memory = all || rank == 1;
+        Ledger ledger;
+        HostLibrary nccl;
+        Place place(configuration, ledger, transport, process);
+        const std::shared_ptr<DeviceReducer> first = place.reducer;
+        if (short_of_memory && lacks == Lacks::device) {
+          place.reducer = std::make_shared<DeviceReducer>(
+              configuration, ledger,
+              make_absent_link(rank, place.world, std::shared_ptr<RankGather>(first, &place.link->ranks),
+                               Error(ErrorCode::out_of_memory, "no memory for streams")),
+              process);
+        } else if (short_of_memory && lacks == Lacks::step) {
+          place.link->host.set_memory_left(0);
+        }
+        place.link->port.refuses = short_of_memory && lacks == Lacks::words;
+        reach_agreement(std::vector{place.reducer}, nccl);
+        std::vector<float> values(kMemoryCount);
+        for (int time = 0; time < 2; ++time) {
+          EXPECT_EQ(
+              issue(std::vector{call_of(place, {.count = kMemoryCount}, values.data(), values.data(), nccl)}, nccl), 0);
+        }
+        EXPECT_EQ(test::calls_for(ledger, Reason::disabled), 2U);
+        EXPECT_THAT(place.reducer->failure(), IsEmpty());
+        EXPECT_EQ(place.reducer->disabled().empty(), !short_of_memory);
+        if (rank == 0) {
+          EXPECT_THAT(nccl.said, ::testing::Contains(HasSubstr("every call is passed through: disabled on rank")));
+          EXPECT_THAT(nccl.said, ::testing::Contains(HasSubstr("memory")));
+        }
+      });
+    }
+  }
 }
 
 // The same holds for trials of codec = "auto", for what it adopts, and for the exact call that adds residuals at last.

@@ -150,6 +150,24 @@ void without_kernels() {
   show("passed");
 }
 
+void short_of_memory() {
+  ncclComm_t comm = nullptr;
+  std::printf("made: %d\n", ncclCommInitRank(&comm, 2, {}, 0));
+  if (comm == nullptr) {
+    std::printf("alive: %d\n", fake_nccl_alive());
+    return;
+  }
+  for (int call = 0; call < 3; ++call) {
+    std::printf("call %d: %d\n", call, reduce(comm));
+  }
+  ncclCommDestroy(comm);
+  ncclGroupStart();
+  ncclCommInitRank(&comm, 3, {}, 0);
+  ncclGroupEnd();
+  reduce(comm);
+  ncclCommDestroy(comm);
+}
+
 void ended_in_a_group() {  // the group's calls keep the reducer
   ncclComm_t comm = agreed();
   ncclGroupStart();
@@ -357,6 +375,7 @@ int main(int argc, char** argv) {
                                          {"exact_in_a_group", exact_in_a_group},
                                          {"endings", endings},
                                          {"refusing_device", refusing_device},
+                                         {"short_of_memory", short_of_memory},
                                          {"without_kernels", without_kernels},
                                          {"ended_in_a_group", ended_in_a_group},
                                          {"failed_send", failed_send},

@@ -1,5 +1,5 @@
 // A device path without a device, for the drop-in over the fake library: it drops enqueued work except for messages,
-// which reach the fake, and the other ranks of a communicator answer with what this one sent.
+// which reach the fake, and the other ranks of a communicator say what this one says.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -51,6 +51,20 @@ void ask_for_truce(const char* what) {
 
 constexpr std::size_t kAgreement = sizeof(drop_in::RankSettings) + 4 * sizeof(std::uint64_t);
 
+// FAKE_DEVICE_REFUSES="3": the third piece of memory is refused; "3+": all from there on are.
+bool refuses() {
+  static int asked = 0;
+  const char* const text = std::getenv("FAKE_DEVICE_REFUSES");
+  const int at = text == nullptr ? 0 : std::atoi(text);
+  return ++asked == at || (at > 0 && asked > at && std::strchr(text, '+') != nullptr);
+}
+
+void take(const char* what) {
+  if (refuses()) {
+    throw Error(ErrorCode::out_of_memory, std::string("no memory for ") + what);
+  }
+}
+
 class FakeBackend final : public exchange::NullBackend {
  public:
   FakeBackend(memory::Arena& arena, CallerMessages& messages)
@@ -80,7 +94,9 @@ class Heap final : public memory::ArenaSource {
  public:
   [[nodiscard]] std::byte* allocate(std::size_t bytes) override {
     ask_for_truce("allocate");
-    return static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{memory::Arena::kAlignment}, std::nothrow));
+    return refuses() ? nullptr
+                     : static_cast<std::byte*>(
+                           ::operator new[](bytes, std::align_val_t{memory::Arena::kAlignment}, std::nothrow));
   }
   void free(std::byte* slab) noexcept override {
     ask_for_truce("free");
@@ -117,15 +133,7 @@ class FakeDevice final : public exchange::StreamDevice {
   void wait(Point /*point*/, std::chrono::milliseconds /*timeout*/) override {}
   void wait_alone(Point /*point*/, std::chrono::milliseconds /*timeout*/) override {}
   void download(std::span<std::byte> to, const void* from, std::chrono::milliseconds /*timeout*/) override {
-    const std::size_t each = to.size() / static_cast<std::size_t>(messages_->world_size());
-    const std::byte* mine = static_cast<const std::byte*>(from) + static_cast<std::size_t>(messages_->rank()) * each;
-    for (std::size_t rank = 0; rank * each < to.size(); ++rank) {
-      std::byte* answer = to.data() + rank * each;
-      std::memcpy(answer, mine, each);
-      if (each == kAgreement) {  // each rank has a process of its own
-        answer[sizeof(drop_in::RankSettings)] ^= static_cast<std::byte>(rank);
-      }
-    }
+    std::memcpy(to.data(), from, to.size());
   }
   void upload(void* to, std::span<const std::byte> from) override { std::memcpy(to, from.data(), from.size()); }
   void zero(void* data, std::size_t bytes) override { std::memset(data, 0, bytes); }
@@ -182,9 +190,37 @@ class FakeDevice final : public exchange::StreamDevice {
 };
 
 // The library is asked, and this rank's own words are the answer.
+class FakeGather final : public drop_in::RankGather {
+ public:
+  explicit FakeGather(std::unique_ptr<CallerMessages> messages) : messages_(std::move(messages)) {
+    if (refuses()) {  // the device
+      nccl_preload::take("an exchange, of the device or of the host");
+    }
+  }
+  ~FakeGather() override { ask_for_truce("the end of an exchange"); }
+  void put(std::span<const std::byte> mine) override { mine_.assign(mine.begin(), mine.end()); }
+  void post() override {
+    messages_->gather(mine_.data(), mine_.size(), stream_of(exchange::StreamBackend::Queue::communication));
+  }
+  void take(std::span<std::byte> all, std::chrono::milliseconds /*timeout*/) override {
+    for (std::size_t rank = 0; rank * mine_.size() < all.size(); ++rank) {
+      std::byte* answer = all.data() + rank * mine_.size();
+      std::copy(mine_.begin(), mine_.end(), answer);
+      if (mine_.size() == kAgreement) {  // each rank has a process of its own
+        answer[sizeof(drop_in::RankSettings)] ^= static_cast<std::byte>(rank);
+      }
+    }
+  }
+
+ private:
+  std::unique_ptr<CallerMessages> messages_;
+  std::vector<std::byte> mine_;
+};
+
 class FakePort final : public drop_in::ExchangePort {
  public:
   explicit FakePort(CallerMessages& messages) : messages_(messages) {}
+  void open() override { nccl_preload::take("words"); }
   void begin(std::span<const std::uint32_t> mine, void* stream) override {
     words_.assign(mine.begin(), mine.end());
     messages_.find_largest(words_.data(), words_.size(), stream);
@@ -203,8 +239,9 @@ class FakePort final : public drop_in::ExchangePort {
 
 class FakeLink final : public drop_in::DeviceLink {
  public:
-  explicit FakeLink(std::unique_ptr<CallerMessages> messages)
-      : messages_(*messages), port_(*messages), device_(std::move(messages)) {
+  FakeLink(std::unique_ptr<CallerMessages> messages, std::shared_ptr<drop_in::RankGather> gather)
+      : messages_(*messages), gather_(std::move(gather)), port_(*messages), device_(std::move(messages)) {
+    take("streams");
     messages_.child().set_memory_check([] { return std::getenv("FAKE_DEVICE_IS_FULL") == nullptr; });
   }
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
@@ -222,9 +259,7 @@ class FakeLink final : public drop_in::DeviceLink {
   void end_run(bool /*captured*/) override {
     latest_ = fake_nccl_record(stream_of(exchange::StreamBackend::Queue::compute));
   }
-  void gather(std::byte* all, std::size_t each) override {
-    messages_.gather(all, each, stream_of(exchange::StreamBackend::Queue::communication));
-  }
+  [[nodiscard]] drop_in::RankGather& gather() noexcept override { return *gather_; }
   [[nodiscard]] drop_in::OwnCommunicator* own_communicator() noexcept override { return &messages_.child(); }
   [[nodiscard]] drop_in::ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] drop_in::DeviceClock& clock() noexcept override { return clock_; }
@@ -233,6 +268,7 @@ class FakeLink final : public drop_in::DeviceLink {
 
  private:
   CallerMessages& messages_;  // the device's
+  std::shared_ptr<drop_in::RankGather> gather_;
   FakePort port_;
   EventClock clock_;
   Heap heap_;
@@ -246,15 +282,21 @@ class FakeLink final : public drop_in::DeviceLink {
 
 bool has_device_path() noexcept { return true; }
 
-std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
-                                               std::shared_ptr<const std::atomic<bool>> ended,
-                                               std::shared_ptr<ChildCommunicator> child) {
+std::shared_ptr<drop_in::RankGather> make_gather(ncclComm_t comm, int rank, int size,
+                                                 std::shared_ptr<const std::atomic<bool>> ended,
+                                                 std::shared_ptr<ChildCommunicator> child) {
+  ask_for_truce("make_gather");
+  return std::make_shared<FakeGather>(
+      std::make_unique<CallerMessages>(comm, rank, size, std::move(ended), std::move(child)));
+}
+
+std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size, const Reserved& reserved) {
   ask_for_truce("make_link");
   if (size == 13) {
     throw Error(ErrorCode::out_of_memory, "no memory on the device");
   }
-  return std::make_unique<FakeLink>(
-      std::make_unique<CallerMessages>(comm, rank, size, std::move(ended), std::move(child)));
+  return std::make_unique<FakeLink>(std::make_unique<CallerMessages>(comm, rank, size, reserved.ended, reserved.child),
+                                    reserved.gather);
 }
 
 CaptureTruce::CaptureTruce() noexcept : previous_(truces++) {}

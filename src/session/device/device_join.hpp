@@ -1,12 +1,11 @@
-// Lets small buckets that follow each other be made together: one set of launches, and one message to each rank. Which
-// buckets these are depends on their order, their sizes, their codecs and the policy alone, and not on time, so that it
-// is the same on every rank.
+// Lets small buckets that follow each other be made together (exchange/stream/joined_calls.hpp).
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
-#include "exchange/stream/stream_executor.hpp"
+#include "exchange/stream/joined_calls.hpp"
 #include "session/device/device_calls.hpp"
 
 namespace gradwire::session {
@@ -14,7 +13,7 @@ namespace gradwire::session {
 class DeviceJoin {
  public:
   /// `bytes` is Policy::Device::join_bytes.
-  explicit DeviceJoin(std::uint64_t bytes = 0) : bytes_(bytes) {}
+  explicit DeviceJoin(std::uint64_t bytes = 0) : calls_({.below = bytes, .enough = bytes}) {}
 
   /// Takes the next bucket. Returns the buckets that it has started: none if this one waits for the next.
   [[nodiscard]] std::vector<DeviceFlight> add(exchange::StreamExecutor& executor, DeviceCalls::Prepared prepared);
@@ -24,9 +23,10 @@ class DeviceJoin {
   [[nodiscard]] bool waits(std::uint64_t step, std::uint32_t bucket) const;
 
  private:
-  std::uint64_t bytes_;
-  std::vector<DeviceCalls::Prepared> waiting_ = {};
-  std::uint64_t waiting_bytes_ = 0;
+  [[nodiscard]] std::vector<DeviceFlight> take(exchange::JoinedCalls::Executions started);
+
+  exchange::JoinedCalls calls_;
+  std::deque<DeviceFlight> waiting_ = {};
 };
 
 }  // namespace gradwire::session
