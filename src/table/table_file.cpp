@@ -24,31 +24,59 @@ constexpr std::string_view kExtension = ".gwtable";
 constexpr std::size_t kRankAndWorld = 8;       // bytes of both
 constexpr std::size_t kLayout = 16;            // of rows, width, optimizer
 constexpr std::size_t kLongestHead = 1 << 12;  // a name has up to 128 letters
+constexpr std::size_t kPieceBytes = 1 << 20;   // written or read at once
+constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
 
 std::string file_name(const std::string& table, int rank, int world_size) {
   return table + "-rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size) + std::string(kExtension);
 }
 
-wire::Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
-  wire::Bytes bytes;
-  wire::put(bytes, kMagic.data(), kMagic.size() + 1);
-  wire::put_number(bytes, kVersion);
-  wire::put_text(bytes, head.name);
-  wire::put_number(bytes, static_cast<std::uint32_t>(head.rank));
-  wire::put_number(bytes, static_cast<std::uint32_t>(head.world_size));
-  wire::put_number(bytes, head.rows);
-  wire::put_number(bytes, head.width);
-  wire::put_number(bytes, static_cast<std::uint32_t>(head.optimizer));
-  wire::put_number(bytes, head.save.clock);
-  wire::put_number(bytes, head.save.number);
-  wire::put_number(bytes, static_cast<std::uint64_t>(rows.size()));
-  for (const Shard::Row& row : rows) {
-    wire::put_number(bytes, row.id);
-    wire::put(bytes, row.values.data(), row.values.size_bytes());
-    wire::put(bytes, row.accumulators.data(), row.accumulators.size_bytes());
+// Collects bytes for a stream, and their checksum.
+class FileWriter {
+ public:
+  explicit FileWriter(std::ostream& stream) : stream_(stream) {}
+
+  wire::Bytes& bytes() noexcept { return bytes_; }
+  void flush_if_large() {
+    if (bytes_.size() >= kPieceBytes) {
+      flush();
+    }
   }
-  wire::put_number(bytes, wire::crc32c(bytes));
-  return bytes;
+  void flush() {
+    crc_ = wire::crc32c(bytes_, crc_);
+    stream_.write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
+    bytes_.clear();
+  }
+  [[nodiscard]] std::uint32_t crc() const noexcept { return crc_; }
+
+ private:
+  std::ostream& stream_;
+  wire::Bytes bytes_;
+  std::uint32_t crc_ = 0;
+};
+
+void write(std::ostream& stream, const FileHead& head, const Shard& rows) {
+  FileWriter out(stream);
+  wire::put(out.bytes(), kMagic.data(), kMagic.size() + 1);
+  wire::put_number(out.bytes(), kVersion);
+  wire::put_text(out.bytes(), head.name);
+  wire::put_number(out.bytes(), static_cast<std::uint32_t>(head.rank));
+  wire::put_number(out.bytes(), static_cast<std::uint32_t>(head.world_size));
+  wire::put_number(out.bytes(), head.rows);
+  wire::put_number(out.bytes(), head.width);
+  wire::put_number(out.bytes(), static_cast<std::uint32_t>(head.optimizer));
+  wire::put_number(out.bytes(), head.save.clock);
+  wire::put_number(out.bytes(), head.save.number);
+  wire::put_number(out.bytes(), rows.rows());
+  rows.visit(rows.ids(), [&](const Shard::Row& row) {
+    wire::put_number(out.bytes(), row.id);
+    wire::put(out.bytes(), row.values.data(), row.values.size_bytes());
+    wire::put(out.bytes(), row.accumulators.data(), row.accumulators.size_bytes());
+    out.flush_if_large();
+  });
+  out.flush();
+  wire::put_number(out.bytes(), out.crc());
+  out.flush();
 }
 
 SaveId read_save(wire::ByteReader& in) {
@@ -93,54 +121,55 @@ std::optional<SaveId> save_in(const std::filesystem::path& file) {
   }
 }
 
-/// Checks that the file is not damaged. Its head and its rows remain to be read.
-wire::ByteReader open_file(const wire::Bytes& bytes, const std::string& file) {
-  wire::ByteReader in(bytes, file);
+/// Checks that this is the beginning of a file that this build reads.
+void check_begin(wire::ByteReader& in) {
   if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic)) {
     in.fail("it is no saved table of gradwire");
   }
   const auto version = in.number<std::uint32_t>();
   if (version != kVersion) {
-    throw Error(ErrorCode::unsupported, file + ": is of version " + std::to_string(version) +
+    throw Error(ErrorCode::unsupported, in.source() + ": is of version " + std::to_string(version) +
                                             " of the format; this build reads version " + std::to_string(kVersion));
   }
-  constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
-  const std::size_t begin = bytes.size() - in.left();
-  if (in.left() < kCrcBytes) {
-    in.fail("it ends too early");
-  }
-  const std::span<const std::byte> content = std::span(bytes).first(bytes.size() - kCrcBytes);
-  wire::ByteReader end{std::span(bytes).last(kCrcBytes), file};
-  if (end.number<std::uint32_t>() != wire::crc32c(content)) {
-    in.fail("it is damaged: its checksum is wrong; use another copy");
-  }
-  return {content.subspan(begin), file};
 }
 
-/// Visits each row of a file as (id, its floats), after the head.
+/// Visits each row of a file as (id, its floats). `left`: bytes of the rows; the file stands behind its head.
 template <class Visit>
-void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
+void read_rows(RegularFile& file, const wire::ByteReader& head, std::uint64_t count, std::uint64_t left,
+               const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
   const std::size_t per_row = row_floats(expected.optimizer, expected.width);
-  const auto count = in.number<std::uint64_t>();
-  if (count > in.left() / (sizeof(std::uint64_t) + per_row * sizeof(float))) {
-    in.fail("it says " + std::to_string(count) + " rows but has " + std::to_string(in.left()) + " bytes");
+  const std::size_t row_bytes = sizeof(std::uint64_t) + per_row * sizeof(float);
+  if (count > left / row_bytes) {
+    head.fail("it says " + std::to_string(count) + " rows but has " + std::to_string(left) + " bytes");
+  }
+  if (count * row_bytes != left) {
+    head.fail(std::to_string(left - count * row_bytes) + " bytes too many");
   }
   std::uint64_t next = 0;  // the least possible next id
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const auto id = in.number<std::uint64_t>();
-    if (id >= expected.rows || id < next) {
-      in.fail("row " + std::to_string(id) + " is out of place");
+  std::vector<float> floats(per_row);
+  wire::Bytes piece;
+  for (std::uint64_t first = 0; first < count;) {
+    const std::uint64_t rows =
+        std::min<std::uint64_t>(count - first, std::max<std::size_t>(1, kPieceBytes / row_bytes));
+    piece.resize(rows * row_bytes);
+    piece.resize(file.read(piece.data(), piece.size()));
+    wire::ByteReader in(piece, head.source());
+    for (const std::uint64_t end = first + rows; first < end; ++first) {
+      const auto id = in.number<std::uint64_t>();
+      if (id >= expected.rows || id < next) {
+        in.fail("row " + std::to_string(id) + " is out of place");
+      }
+      next = id + 1;
+      if (ring.owner(id) != rank) {
+        throw Error(ErrorCode::mismatch, in.source() + ": row " + std::to_string(id) + " belongs to rank " +
+                                             std::to_string(ring.owner(id)) +
+                                             " of the world that saved it, by this build's shares; load it with the "
+                                             "build that saved it");
+      }
+      in.numbers(std::span(floats));
+      visit(id, std::span<const float>(floats));
     }
-    next = id + 1;
-    if (ring.owner(id) != rank) {
-      throw Error(ErrorCode::mismatch, in.source() + ": row " + std::to_string(id) + " belongs to rank " +
-                                           std::to_string(ring.owner(id)) +
-                                           " of the world that saved it, by this build's shares; load it with the "
-                                           "build that saved it");
-    }
-    visit(id, in.take(per_row * sizeof(float)));
   }
-  in.expect_end();
 }
 
 /// The length of a file with this beginning; no value if it is no such file, for which the other reader gives the
@@ -164,32 +193,52 @@ std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const s
   return rows > most / row ? std::numeric_limits<std::uint64_t>::max() : before + rows * row;
 }
 
-/// Reads the whole file if its length is the one in its head: a sparse file could otherwise take all memory.
-wire::Bytes read_file(const std::filesystem::path& path, int world) {
-  try {
-    RegularFile file(path, "table");
-    wire::Bytes bytes(std::min<std::uint64_t>(file.size(), kLongestHead));
-    bytes.resize(file.read(bytes.data(), bytes.size()));
-    const auto length = length_of(bytes, path.string());
-    if (!length) {
-      return bytes;
-    }
-    if (*length != file.size()) {
-      throw Error(ErrorCode::corrupt, path.string() + ": has " + std::to_string(file.size()) +
-                                          " bytes where its rows make " + std::to_string(*length) +
-                                          "; use another copy");
-    }
-    const std::size_t begun = bytes.size();
-    bytes.resize(*length);
-    bytes.resize(begun + file.read(bytes.data() + begun, bytes.size() - begun));
-    return bytes;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) {
-      throw;
-    }
-    throw Error(error.code(), std::string(error.what()) + "; load() needs the files of all " + std::to_string(world) +
-                                  " ranks that saved");
+/// A file whose checksum is right, to be read from behind its head.
+struct OpenFile {
+  RegularFile file;
+  wire::Bytes begin;  // with the head
+};
+
+/// Checks the file's length first: a sparse file could otherwise take very long.
+void check_file(OpenFile& open, const std::string& path) {
+  RegularFile& file = open.file;
+  open.begin.resize(std::min<std::uint64_t>(file.size(), kLongestHead));
+  open.begin.resize(file.read(open.begin.data(), open.begin.size()));
+  const auto length = length_of(open.begin, path);
+  if (length && *length != file.size()) {
+    throw Error(ErrorCode::corrupt, path + ": has " + std::to_string(file.size()) + " bytes where its rows make " +
+                                        std::to_string(*length) + "; use another copy");
   }
+  wire::ByteReader in(open.begin, path);
+  check_begin(in);
+  if (file.size() < open.begin.size() - in.left() + kCrcBytes) {
+    in.fail("it ends too early");
+  }
+  std::uint32_t crc = 0;
+  wire::Bytes piece;
+  file.seek(0);
+  for (std::uint64_t left = file.size() - kCrcBytes; left > 0; left -= piece.size()) {
+    piece.resize(std::min<std::uint64_t>(left, kPieceBytes));
+    piece.resize(file.read(piece.data(), piece.size()));
+    if (piece.empty()) {
+      in.fail("it ends too early");
+    }
+    crc = wire::crc32c(piece, crc);
+  }
+  piece.resize(kCrcBytes);
+  piece.resize(file.read(piece.data(), piece.size()));
+  if (wire::ByteReader(piece, path).number<std::uint32_t>() != crc) {
+    in.fail("it is damaged: its checksum is wrong; use another copy");
+  }
+}
+
+/// The error for a file of `world` that cannot be read.
+Error missing_file(const Error& error, int world) {
+  if (error.code() != ErrorCode::invalid_argument) {
+    return error;
+  }
+  return {error.code(),
+          std::string(error.what()) + "; load() needs the files of all " + std::to_string(world) + " ranks that saved"};
 }
 
 /// The size of the world that saved this table in `directory`.
@@ -231,13 +280,10 @@ std::vector<SaveId> saves_of(int rank, int world, const std::string& table, cons
 
 }  // namespace
 
-std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
+std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const Shard& rows,
                                              const std::filesystem::path& directory) {
-  const wire::Bytes bytes = encode(head, rows);
-  return std::make_unique<DurableFile>(
-      directory, file_name(head.name, head.rank, head.world_size), [&](std::ostream& stream) {
-        stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-      });
+  return std::make_unique<DurableFile>(directory, file_name(head.name, head.rank, head.world_size),
+                                       [&](std::ostream& stream) { write(stream, head, rows); });
 }
 
 std::vector<SaveId> own_saves(const FileHead& head, const std::filesystem::path& directory) {
@@ -258,39 +304,40 @@ std::vector<SaveId> saves_in(const FileHead& head, const std::filesystem::path& 
 }
 
 FileRows read_table_files(const FileHead& head, const std::filesystem::path& directory,
-                          const std::optional<SaveId>& save) {
+                          const std::optional<SaveId>& save, const std::function<void(const Shard::Row&)>& take) {
   const int world = saved_world(head.name, directory);
   const bool same = world == head.world_size;
   const HashRing saved(world);
   const HashRing here(head.world_size);
-  const std::size_t per_row = row_floats(head.optimizer, head.width);
   FileRows result;
-  std::vector<std::uint64_t> ids;
   std::vector<std::string> saves;
   for (int rank = same ? head.rank : 0; rank < (same ? head.rank + 1 : world); ++rank) {
     result.path = directory / file_name(head.name, rank, world);
     if (save && save_in(result.path) != save && save_in(previous_of(result.path)) == save) {
       result.path = previous_of(result.path);
     }
-    const wire::Bytes bytes = read_file(result.path, world);
-    wire::ByteReader in = open_file(bytes, result.path.string());
-    result.save = check_head(in, head, rank, world, result.path.string());
-    saves.push_back(to_text(result.save, result.path));
-    read_rows(in, head, saved, rank, [&](std::uint64_t id, std::span<const std::byte> floats) {
-      if (here.owner(id) == head.rank) {
-        ids.push_back(id);
-        const std::size_t at = result.memory.size();
-        result.memory.resize(at + per_row);
-        std::memcpy(result.memory.data() + at, floats.data(), floats.size());
-      }
-    });
+    const std::string path = result.path.string();
+    try {
+      OpenFile open{.file = RegularFile(result.path, "table"), .begin = {}};
+      check_file(open, path);
+      wire::ByteReader in(open.begin, path);
+      check_begin(in);
+      result.save = check_head(in, head, rank, world, path);
+      saves.push_back(to_text(result.save, result.path));
+      const auto count = in.number<std::uint64_t>();
+      const std::uint64_t begin = open.begin.size() - in.left();
+      open.file.seek(begin);
+      read_rows(open.file, in, count, open.file.size() - begin - kCrcBytes, head, saved, rank,
+                [&](std::uint64_t id, std::span<const float> floats) {
+                  if (here.owner(id) == head.rank) {
+                    take({.id = id, .values = floats.first(head.width), .accumulators = floats.subspan(head.width)});
+                  }
+                });
+    } catch (const Error& error) {
+      throw missing_file(error, world);
+    }
   }
   compare_saves(saves);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::span<const float> memory = std::span(result.memory).subspan(i * per_row, per_row);
-    result.rows.push_back(
-        {.id = ids[i], .values = memory.first(head.width), .accumulators = memory.subspan(head.width)});
-  }
   return result;
 }
 

@@ -65,7 +65,7 @@ class SessionTables {
   class Loading final : public table::RowSink {
    public:
     Loading() = default;
-    explicit Loading(const SessionTables& to);
+    explicit Loading(SessionTables& to);
     [[nodiscard]] bool wants(std::size_t number, const table::SavedTable& table) override;
     [[nodiscard]] bool take(std::size_t number, const table::Shard::Row& row) override;
 
