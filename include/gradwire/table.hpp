@@ -108,10 +108,10 @@ struct TableOptions {
 };
 
 /// Returns `base` with the options of the first matching rule of the policy: staleness, gradient_codec (the rule's
-/// codec) and codec (its second_hop, or its codec too). All else is base's. Rules see the name, rows x width elements
-/// of f32 and ndim 2. Error(invalid_argument) that names the tensor where no rule asks for rows of it;
-/// Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, codec "auto",
-/// warmup, error feedback, decay.
+/// codec), codec (its second_hop, or its codec too), and store and memory if it names them. All else is base's. Rules
+/// see the name, rows x width elements of f32 and ndim 2. Error(invalid_argument) that names the tensor where no rule
+/// asks for rows of it; Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16
+/// or int8, codec "auto", warmup, error feedback, decay.
 [[nodiscard]] TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base = {});
 
 /// The same for a table of a session; the rule must have staleness 0, else Error(invalid_argument).

@@ -1,11 +1,9 @@
 // Reads many rows of a shard one after another, while those that lie in a file come some hundreds at a time.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,19 +25,18 @@ class RowBatch {
   bool advance(Shard& shard, bool waits, Take take) {
     while (next_ < ids_.size()) {
       while (begun_.size() < kAhead && first_not_begun_ < ids_.size()) {
-        const std::size_t count = std::min(shard.batch(), ids_.size() - first_not_begun_);
-        begun_.push_back({shard.begin(std::span(ids_).subspan(first_not_begun_, count)), count});
-        first_not_begun_ += count;
+        begun_.push_back(shard.begin(std::span(ids_).subspan(first_not_begun_)));
+        first_not_begun_ += begun_.back().count;
       }
-      const auto& [fetch, count] = begun_.front();
-      if (fetch != nullptr) {
-        if (!waits && !fetch->done()) {
+      const TieredRows::Begun& now = begun_.front();
+      if (now.fetch != nullptr) {
+        if (!waits && !now.fetch->done()) {
           return false;
         }
-        fetch->wait();
+        now.fetch->wait();
       }
-      for (const std::size_t end = next_ + count; next_ < end; ++next_) {
-        shard.use(ids_[next_], fetch.get(),
+      for (const std::size_t end = next_ + now.count; next_ < end; ++next_) {
+        shard.use(ids_[next_], now.fetch.get(),
                   [&](const float* values, std::uint64_t version) { take(next_, values, version); });
       }
       begun_.pop_front();
@@ -50,7 +47,7 @@ class RowBatch {
 
  private:
   std::vector<std::uint64_t> ids_;
-  std::deque<std::pair<std::unique_ptr<RowFetch>, std::size_t>> begun_;
+  std::deque<TieredRows::Begun> begun_;
   std::size_t first_not_begun_ = 0;
   std::size_t next_ = 0;
 };

@@ -203,17 +203,16 @@ void Shard::note_change(const Slot& slot) noexcept {
 
 template <class Write>
 void Shard::write_each(std::span<const std::uint64_t> ids, Write write) {
-  const std::size_t most = batch();
-  std::unique_ptr<RowFetch> next = begin(ids.first(std::min(most, ids.size())));
-  for (std::size_t first = 0; first < ids.size(); first += std::min(most, ids.size() - first)) {
-    const std::unique_ptr<RowFetch> fetch = std::move(next);
-    const std::size_t end = first + std::min(most, ids.size() - first);
-    next = begin(ids.subspan(end, std::min(most, ids.size() - end)));
-    if (fetch != nullptr) {
-      fetch->wait();
+  TieredRows::Begun next = begin(ids);
+  for (std::size_t i = 0; i < ids.size();) {
+    const TieredRows::Begun now = std::move(next);
+    const std::size_t end = i + now.count;
+    next = begin(ids.subspan(end));
+    if (now.fetch != nullptr) {
+      now.fetch->wait();
     }
-    for (std::size_t i = first; i < end; ++i) {
-      const Slot slot = writable(ids[i], fetch.get());
+    for (; i < end; ++i) {
+      const Slot slot = writable(ids[i], now.fetch.get());
       write(i, slot);
       note_change(slot);
     }
@@ -280,18 +279,17 @@ void Shard::visit(std::span<const std::uint64_t> ids, const std::function<void(c
     }
     return;
   }
-  const std::size_t most = batch();
-  std::unique_ptr<RowFetch> next = begin(ids.first(std::min(most, ids.size())));
-  for (std::size_t first = 0; first < ids.size(); first += most) {
-    const std::unique_ptr<RowFetch> fetch = std::move(next);
-    const auto rest = ids.subspan(std::min(first + most, ids.size()));
-    next = begin(rest.first(std::min(most, rest.size())));
-    if (fetch != nullptr) {
-      fetch->wait();
+  TieredRows::Begun next = begin(ids);
+  for (std::size_t i = 0; i < ids.size();) {
+    const TieredRows::Begun now = std::move(next);
+    const std::size_t end = i + now.count;
+    next = begin(ids.subspan(end));
+    if (now.fetch != nullptr) {
+      now.fetch->wait();
     }
-    for (const std::uint64_t id : ids.subspan(first, std::min(most, ids.size() - first))) {
-      tier_->look(id, fetch.get(), [&](const RecordHead& /*head*/, const float* floats) {
-        take(row_at(id, floats, floats + settings_.width));
+    for (; i < end; ++i) {
+      tier_->look(ids[i], now.fetch.get(), [&](const RecordHead& /*head*/, const float* floats) {
+        take(row_at(ids[i], floats, floats + settings_.width));
       });
     }
   }

@@ -49,10 +49,9 @@ class Shard {
   /// The row's values; empty if it never changed. With a store they are valid until this thread's next call.
   [[nodiscard]] std::span<const float> find(std::uint64_t id) const;
 
-  // Rows of a store, some hundreds at a time (row_batch.hpp). Without one, nothing is begun.
-  [[nodiscard]] std::size_t batch() const noexcept { return tier_ ? tier_->batch() : ~std::size_t{0}; }
-  [[nodiscard]] std::unique_ptr<RowFetch> begin(std::span<const std::uint64_t> ids) const {
-    return tier_ ? tier_->begin(ids) : nullptr;
+  /// With a store: begins to read the first of these rows (row_batch.hpp). Without one, nothing is read.
+  [[nodiscard]] TieredRows::Begun begin(std::span<const std::uint64_t> ids) const {
+    return tier_ ? tier_->begin(ids) : TieredRows::Begun{nullptr, ids.size()};
   }
   /// Brings a row to memory, from `fetch` if it is there; passes it to take(values, version). `fetch` may be null.
   template <class Take>

@@ -68,17 +68,20 @@ std::vector<std::uint64_t> TieredRows::ids() const {
 
 // Reading.
 
-std::unique_ptr<RowFetch> TieredRows::begin(std::span<const std::uint64_t> ids) const {
+TieredRows::Begun TieredRows::begin(std::span<const std::uint64_t> ids) const {
+  // Rows that are in memory now may leave when the others come, unless these are few.
+  const std::size_t most = std::max<std::size_t>(log_->batch(), hot_.count() / 16);
   std::vector<RowLog::Record> records;
-  for (const std::uint64_t id : ids) {
-    if (hot_.find(id) != HotRows::kNone) {
+  std::size_t count = 0;
+  for (; count < std::min(most, ids.size()) && records.size() < log_->batch(); ++count) {
+    if (hot_.find(ids[count]) != HotRows::kNone) {
       continue;
     }
-    if (const RecordIndex::Number record = records_.find(id); record != RecordIndex::kNone) {
+    if (const RecordIndex::Number record = records_.find(ids[count]); record != RecordIndex::kNone) {
       records.push_back(record);
     }
   }
-  return records.empty() ? nullptr : log_->fetch(records);
+  return {records.empty() ? nullptr : log_->fetch(records), count};
 }
 
 RecordView TieredRows::find(std::uint64_t id, RowLog::Record record, const RowFetch* fetch,

@@ -38,10 +38,13 @@ class TieredRows {
   /// Returns all ids, ascending.
   [[nodiscard]] std::vector<std::uint64_t> ids() const;
 
-  /// How many rows to begin() together.
-  [[nodiscard]] std::size_t batch() const noexcept { return log_->batch(); }
-  /// Begins to read the rows of these that are in the file alone; null if there are none.
-  [[nodiscard]] std::unique_ptr<RowFetch> begin(std::span<const std::uint64_t> ids) const;
+  /// The first `count` of some rows: those that are in the file alone are being read; null if there are none.
+  struct Begun {
+    std::unique_ptr<RowFetch> fetch;
+    std::size_t count = 0;
+  };
+  /// Begins to read as many of these rows as may be read together.
+  [[nodiscard]] Begun begin(std::span<const std::uint64_t> ids) const;
 
   struct Row {
     HotRow* head;  // null: there is no such row

@@ -141,6 +141,22 @@ TableStatistics SessionTables::statistics(std::uint32_t number) const {
   return tables_[known(number, "table_statistics")].statistics();
 }
 
+std::vector<RowTable> SessionTables::row_tables() const {
+  std::vector<RowTable> all;
+  for (const ReplicatedTable& table : tables_) {
+    const TableStatistics found = table.statistics();
+    all.push_back({.name = table.options().name,
+                   .rows_held = found.rows_held,
+                   .rows_in_memory = found.store.rows_in_memory,
+                   .rows_in_file = found.store.rows_in_file,
+                   .hits = found.store.hits,
+                   .reads = found.store.reads,
+                   .memory_bytes = found.store.memory_bytes,
+                   .file_bytes = found.store.file_bytes});
+  }
+  return all;
+}
+
 void SessionTables::check_pull(std::uint32_t number, std::span<const std::uint64_t> ids, std::size_t elements) const {
   tables_[known(number, "pull")].check("pull", ids, elements);
 }
