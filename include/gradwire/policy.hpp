@@ -54,6 +54,8 @@ struct Sync {
   std::uint32_t staleness = 0;  // async, rows: steps until a result arrives, or by which a row may be older
   std::uint64_t from_step = 0;  // earlier steps use the mode `step`
   std::optional<Outer> outer = std::nullopt;
+  std::string store = {};    // rows: TableOptions::store
+  std::uint64_t memory = 0;  // rows: TableOptions::memory, bytes
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 

@@ -103,6 +103,18 @@ struct HostMemory {
   std::vector<Use> uses;
 };
 
+/// Where the rows of a session's table lie on this rank. What TableStatistics has as well means the same there.
+struct RowTable {
+  std::string name;
+  std::uint64_t rows_held = 0;
+  std::uint64_t rows_in_memory = 0;
+  std::uint64_t rows_in_file = 0;
+  std::uint64_t hits = 0;
+  std::uint64_t reads = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint64_t file_bytes = 0;
+};
+
 /// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
 struct SessionStatistics {
   struct Group {
@@ -128,6 +140,7 @@ struct SessionStatistics {
   std::vector<CodecSwitch> switches;  // of codec = "auto", from the first choice on
   std::optional<DeviceMemory> device_memory = {};  // over device memory only
   std::optional<HostMemory> host_memory = {};      // only in statistics of this process's own session
+  std::vector<RowTable> tables = {};               // the session's, in order of add_table, after the last step
 
   /// The totals over all groups.
   [[nodiscard]] Statistics all() const;

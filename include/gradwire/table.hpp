@@ -68,10 +68,12 @@ struct SessionTableOptions {
   /// How many ranks hold a copy of each row, so that rows survive when ranks end. 0 stands for 2 in a session over
   /// Processes, and for 1 otherwise.
   std::uint32_t copies = 0;
+  std::string store = {};    // may differ between ranks, and so may `memory`
+  std::uint64_t memory = 0;  // bytes
 };
 
-/// Options for gradwire::Table. Every rank must pass the same ones, except for cache_bytes, timeout, threading and
-/// save_packed.
+/// Options for gradwire::Table. Every rank must pass the same ones, except for cache_bytes, store, memory, timeout,
+/// threading and save_packed.
 struct TableOptions {
   /// With this staleness a rank never waits for others' clocks, and never uses a cached row without asking its owner.
   static constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};
@@ -94,6 +96,12 @@ struct TableOptions {
   bool read_own_writes = true;
   std::uint64_t cache_bytes = 0;  // memory for rows of other ranks; the least recently used leave first; 0: no cache
   table::DeprecatedCopies copies = {};  // goes away: SessionTableOptions::copies
+  /// "file:DIR": rows that do not fit into `memory` lie in a scratch file without a name in the directory DIR, which
+  /// must exist. Empty: all rows lie in memory.
+  std::string store = {};
+  /// With a store: the most bytes of host memory for this rank's rows, with their index and all buffers. A row that was
+  /// ever written takes 10 to 15 bytes of it at all times.
+  std::uint64_t memory = 0;
 
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0, ten years at most
   Threading threading = Threading::background;
@@ -101,7 +109,8 @@ struct TableOptions {
 };
 
 /// Returns `base` with the options of the first matching rule of the policy: staleness, gradient_codec (the rule's
-/// codec) and codec (its second_hop, or its codec too), and with the policy's save_packed. All else is base's. Rules
+/// codec), codec (its second_hop, or its codec too), store and memory if it names them, and with the policy's
+/// save_packed. All else is base's. Rules
 /// see the name, rows x width elements of f32 and ndim 2. Error(invalid_argument) that names the tensor where no rule
 /// asks for rows of it; Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16
 /// or int8, codec "auto", warmup, error feedback, decay.
@@ -128,6 +137,18 @@ struct TableStatistics {
   std::uint64_t rows_nonfinite = 0;
   std::uint64_t cache_bytes = 0;  // in use
   TransportCounters traffic;
+  /// Of a table with a store. Elsewhere all rows are in memory, and nothing else is counted.
+  struct Store {
+    std::uint64_t rows_in_memory = 0;
+    std::uint64_t rows_in_file = 0;  // those that are not in memory
+    std::uint64_t hits = 0;          // rows that were asked for or written to, and lay in memory
+    std::uint64_t reads = 0;         // the others, which came from the file
+    std::uint64_t memory_bytes = 0;  // rows, index and buffers
+    std::uint64_t file_bytes = 0;
+    std::uint64_t bytes_read = 0;  // of the file, with what lies between the rows
+    std::uint64_t bytes_written = 0;
+  };
+  Store store = {};
 };
 
 /// One rank's part of a consistent view of a table: pushes that came later do not show. Any thread; may outlive its

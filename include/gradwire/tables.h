@@ -30,7 +30,7 @@ typedef enum gradwire_row_optimizer {
 typedef struct gradwire_table gradwire_table;
 typedef struct gradwire_table_snapshot gradwire_table_snapshot;
 
-/* Options of a table, the same on every rank except for cache_bytes and timeout_ms. `rows` and `width` must be set. */
+/* Options of a table, the same on every rank except for cache_bytes, timeout_ms, store and memory. `rows` and `width` must be set. */
 typedef struct gradwire_table_options {
   size_t struct_size;
   const char* name; /* in messages and file names: letters, digits, '.', '_', '-'; NULL: "table" */
@@ -50,6 +50,8 @@ typedef struct gradwire_table_options {
   const char* tensor;         /* the name that rules of a policy match; NULL: name */
   uint32_t copies;            /* of each row, on as many ranks; 0: 1. Of a session's table alone */
   uint32_t reserved;          /* 0 */
+  const char* store;          /* "file:DIR": rows that do not fit lie in a scratch file there; NULL: all in memory */
+  uint64_t memory;            /* with a store: most bytes for this rank's rows, with their index and buffers */
 } gradwire_table_options;
 
 /* Counts of this rank since the table was made. Rows are counted after duplicates were merged. */
@@ -71,6 +73,12 @@ typedef struct gradwire_row_statistics {
   uint64_t messages_received;
   double mean_age;     /* of the rows that pulls returned, in clocks */
   double wait_seconds; /* inside pulls */
+  uint64_t rows_in_memory; /* of rows_held; all of them without a store. The rest below is 0 then */
+  uint64_t rows_in_file;
+  uint64_t store_hits;  /* rows that were asked for or written to, and lay in memory */
+  uint64_t store_reads; /* the others, which came from the file */
+  uint64_t store_memory_bytes;
+  uint64_t store_file_bytes;
 } gradwire_row_statistics;
 
 GRADWIRE_API int gradwire_table_rank(const gradwire_table* table);       /* -1 for NULL */

@@ -50,6 +50,8 @@ TableOptions table_options_of(const gradwire_table_options* given, const gradwir
   options.staleness = known.staleness;
   options.read_own_writes = switch_of(known.read_own_writes, function, "read_own_writes").value_or(true);
   options.cache_bytes = known.cache_bytes;
+  options.store = known.store == nullptr ? "" : known.store;
+  options.memory = known.memory;
   options.timeout = timeout_of(known.timeout_ms, function);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // C has one struct for tables of both kinds
@@ -87,7 +89,13 @@ gradwire_row_statistics row_statistics_of(const TableStatistics& found) noexcept
           .messages_sent = found.traffic.messages_sent,
           .messages_received = found.traffic.messages_received,
           .mean_age = found.mean_age,
-          .wait_seconds = found.wait_seconds};
+          .wait_seconds = found.wait_seconds,
+          .rows_in_memory = found.store.rows_in_memory,
+          .rows_in_file = found.store.rows_in_file,
+          .store_hits = found.store.hits,
+          .store_reads = found.store.reads,
+          .store_memory_bytes = found.store.memory_bytes,
+          .store_file_bytes = found.store.file_bytes};
 }
 
 }  // namespace gradwire::api

@@ -290,33 +290,37 @@ Sync PolicyValues::read_sync(const toml::node& node) const {
     }
     enter(n, key, entered);
   };
-  read_table(*node.as_table(), "in sync",
-             {{"every",
-               [&](const toml::node& n) {
-                 sync.every = read_uint32(n, "every", "an integer such as 8", 1, kMostEvery,
-                                          "the steps between two synchronisations");
-                 enter(n, "every", Sync::Mode::every);
-               }},
-              {"offset",
-               [&](const toml::node& n) {
-                 sync.offset =
-                     read_uint32(n, "offset", "an integer such as 3", 0, kMostEvery, "a number of steps below every");
-               }},
-              {"stagger", [&](const toml::node& n) { sync.stagger = read_bool(n, "stagger"); }},
-              {"outer", [&](const toml::node& n) { sync.outer = read_outer(n); }},
-              {"async", [&](const toml::node& n) { enter_if_true(n, "async", Sync::Mode::async); }},
-              {"rows", [&](const toml::node& n) { enter_if_true(n, "rows", Sync::Mode::rows); }},
-              {"staleness",
-               [&](const toml::node& n) {
-                 sync.staleness = read_uint32(n, "staleness", "an integer such as 4", 0, kMostRowStaleness,
-                                              "the steps by which results may be late");
-                 bounded = true;
-               }},
-              {"from_step", [&](const toml::node& n) {
-                 sync.from_step = static_cast<std::uint64_t>(
-                     read_integer(n, "from_step", "an integer such as 100", 0, std::numeric_limits<std::int64_t>::max(),
-                                  "the first step that is not as \"step\", counted from 0"));
-               }}});
+  read_table(
+      *node.as_table(), "in sync",
+      {{"every",
+        [&](const toml::node& n) {
+          sync.every =
+              read_uint32(n, "every", "an integer such as 8", 1, kMostEvery, "the steps between two synchronisations");
+          enter(n, "every", Sync::Mode::every);
+        }},
+       {"offset",
+        [&](const toml::node& n) {
+          sync.offset =
+              read_uint32(n, "offset", "an integer such as 3", 0, kMostEvery, "a number of steps below every");
+        }},
+       {"stagger", [&](const toml::node& n) { sync.stagger = read_bool(n, "stagger"); }},
+       {"outer", [&](const toml::node& n) { sync.outer = read_outer(n); }},
+       {"async", [&](const toml::node& n) { enter_if_true(n, "async", Sync::Mode::async); }},
+       {"rows", [&](const toml::node& n) { enter_if_true(n, "rows", Sync::Mode::rows); }},
+       {"staleness",
+        [&](const toml::node& n) {
+          sync.staleness = read_uint32(n, "staleness", "an integer such as 4", 0, kMostRowStaleness,
+                                       "the steps by which results may be late");
+          bounded = true;
+        }},
+       {"store",
+        [&](const toml::node& n) { sync.store = read_string(n, "store", "a string such as \"file:/scratch\""); }},
+       {"memory", [&](const toml::node& n) { sync.memory = read_bytes(n, "memory"); }},
+       {"from_step", [&](const toml::node& n) {
+          sync.from_step = static_cast<std::uint64_t>(
+              read_integer(n, "from_step", "an integer such as 100", 0, std::numeric_limits<std::int64_t>::max(),
+                           "the first step that is not as \"step\", counted from 0"));
+        }}});
   if (!mode) {
     fail(node, "sync has no mode; write every = N, async = true or rows = true");
   }

@@ -54,6 +54,12 @@ std::string problem_of(const Sync& sync) {
   if (sync.mode == Sync::Mode::rows && sync.from_step != 0) {
     return "rows cannot begin later: a table lies with its owners from the start; remove from_step";
   }
+  if (sync.mode != Sync::Mode::rows && (!sync.store.empty() || sync.memory != 0)) {
+    return "store and memory belong to { rows = true }; remove them or write rows";
+  }
+  if (sync.store.empty() != (sync.memory == 0)) {
+    return "store and memory belong together; write store = \"file:DIR\" and memory = \"512MiB\"";
+  }
   const std::uint32_t most = sync.mode == Sync::Mode::rows ? kMostRowStaleness : kMostStaleness;
   if (stale && sync.staleness > most) {
     return "staleness is " + std::to_string(sync.staleness) + "; write a number of steps from 0 to " +

@@ -19,6 +19,8 @@ namespace {
 
 // How long the thread that moves messages waits for one before it looks for new messages to send.
 constexpr std::chrono::microseconds kSlice{100};
+// The same while rows are on their way from a file.
+constexpr std::chrono::microseconds kReadingSlice{20};
 constexpr std::uint64_t kMostUnsentBytes = 16ULL << 20;
 constexpr std::uint64_t kMostUnsentMessages = 4096;  // each one is looked at whenever messages move
 // In bytes, divided among all peers; each peer may always have one message. It is small because a step may soon have
@@ -88,6 +90,19 @@ void Driver::abort(const Error& error) noexcept {
   }
 }
 
+void Driver::end_if_broken() noexcept {
+  std::optional<Error> broken;
+  {
+    const MutexLock lock(mutex_);
+    if (!failure_) {
+      broken = service_.broken();
+    }
+  }
+  if (broken) {
+    abort(*broken);
+  }
+}
+
 void Driver::post_outbox() {
   std::vector<Service::Envelope> outbox;
   {
@@ -114,14 +129,27 @@ std::uint64_t Driver::most_writes_under_way() {
   return kMostWritesUnderWay / static_cast<std::uint64_t>(std::max(1, transport_->world_size() - 1));
 }
 
+/// Returns whether rows are on their way from a file.
+bool Driver::advance_reads() {
+  const MutexLock lock(mutex_);
+  if (service_.reads()) {
+    service_.advance_reads();
+  }
+  return service_.reads();
+}
+
 /// Any error here ends the table on every rank.
 void Driver::step(std::chrono::microseconds wait) {
   try {
+    if (advance_reads()) {
+      wait = std::min(wait, kReadingSlice);
+    }
     post_outbox();
     mailbox_.progress(wait, [this](int peer, const TableMessage& message) {
       const MutexLock lock(mutex_);
       service_.take(peer, message);
     });
+    static_cast<void>(advance_reads());
     post_outbox();
   } catch (...) {
     const Error error = current_error();

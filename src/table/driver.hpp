@@ -30,13 +30,18 @@ class Driver {
   Driver& operator=(const Driver&) = delete;
 
   /// Calls work(service) under the lock. Throws the error that made the table fail. `work` may throw only before it
-  /// changes anything.
+  /// changes anything, except for an error that Service::broken() then has: that ends the table.
   template <class Work>
   auto with(const char* call, Work work) {
     check_thread(call);
-    const MutexLock lock(mutex_);
-    throw_if_failed();
-    return work(service_);
+    try {
+      const MutexLock lock(mutex_);
+      throw_if_failed();
+      return work(service_);
+    } catch (...) {
+      end_if_broken();
+      throw;
+    }
   }
   /// Sends the messages that wait, unless another thread is about to.
   void flush();
@@ -58,10 +63,12 @@ class Driver {
  private:
   void check_thread(const char* call) const;
   void throw_if_failed() const REQUIRES(mutex_);
+  void end_if_broken() noexcept;
   void step(std::chrono::microseconds wait) REQUIRES(wire_);
   // Called when no message has come for too long: looks which ranks are silent, and ends the table on every rank.
   [[noreturn]] void give_up(const std::string& waited);
   void post_outbox() REQUIRES(wire_);
+  [[nodiscard]] bool advance_reads();
   [[nodiscard]] std::uint64_t most_writes_under_way() REQUIRES(wire_);
   void run() noexcept;
   [[nodiscard]] std::string describe_unsent(const Service& service) const;

@@ -53,7 +53,33 @@ void check_cache(const TableOptions& options) {
   }
 }
 
+void check_store(const RowOptions& options) {
+  if (options.store.empty() && options.memory != 0) {
+    reject(options.name,
+           "memory = " + format_bytes(options.memory) + " needs a store for the other rows; set store = \"file:DIR\"",
+           ErrorCode::invalid_argument);
+  }
+  if (!options.store.empty() && options.memory == 0) {
+    reject(options.name, "store = \"" + options.store + "\" needs the bytes of memory that rows may take; set memory",
+           ErrorCode::invalid_argument);
+  }
+  try {
+    static_cast<void>(options.store.empty() ? "" : store_folder(options.store));
+  } catch (const Error& error) {
+    reject(options.name, error.what(), error.code());
+  }
+}
+
 }  // namespace
+
+std::filesystem::path store_folder(const std::string& store) {
+  constexpr std::string_view kFile = "file:";
+  if (!store.starts_with(kFile) || store.size() == kFile.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                "store = \"" + store + "\" is unknown; write \"file:DIR\" with a directory on a local disk");
+  }
+  return store.substr(kFile.size());
+}
 
 void check_rows(const RowOptions& options) {
   constexpr ErrorCode kInvalid = ErrorCode::invalid_argument;
@@ -71,6 +97,7 @@ void check_rows(const RowOptions& options) {
       !std::isfinite(options.epsilon) || !std::isfinite(options.initial_scale)) {
     reject(options.name, "learning_rate must be finite, epsilon and initial_scale finite and not below 0", kInvalid);
   }
+  check_store(options);
   try {
     static_cast<void>(RowCodec(options.codec, options.width));
     static_cast<void>(RowCodec(options.gradient_codec, options.width));

@@ -1,6 +1,7 @@
 // Checks options, and that ranks have the same ones.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace gradwire::table {
 void check_options(const TableOptions& options);
 /// Checks only the options of rows, without `copies`.
 void check_rows(const RowOptions& options);
+/// The directory of a store, "file:DIR". Throws Error(invalid_argument) for another text.
+[[nodiscard]] std::filesystem::path store_folder(const std::string& store);
 /// The options that ranks must agree on, as lines "name = value": of rows, of reads, and all with the size of the
 /// world.
 [[nodiscard]] std::string row_lines(const RowOptions& options);

@@ -22,7 +22,9 @@ using RowOptions = SessionTableOptions;
           .seed = options.seed,
           .codec = options.codec,
           .gradient_codec = options.gradient_codec,
-          .copies = 1};
+          .copies = 1,
+          .store = options.store,
+          .memory = options.memory};
 }
 
 /// The number of floats of a row in memory and in files: its values, and the sums of Adagrad.

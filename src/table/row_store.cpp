@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
+
+#include "table/row_batch.hpp"
 
 namespace gradwire::table {
 RowStore::RowStore(RowOptions options)
@@ -21,29 +22,35 @@ std::optional<std::uint64_t> RowStore::first_not_held(std::span<const std::uint6
   return at == ids.end() ? std::nullopt : std::optional(*at);
 }
 
-void RowStore::replace(std::span<const Shard::Row> rows) {
-  Shard shard(options_);
-  shard.continue_after(shard_.sequence());
-  for (const Shard::Row& row : rows) {
-    shard.restore(row);
-  }
+void RowStore::replace(Shard shard) {
+  shard.continue_after(std::max(shard_.sequence(), shard.sequence()));
   shard_ = std::move(shard);
 }
 
-void RowStore::encode(std::span<const std::uint64_t> ids, wire::Bytes& out) const {
-  std::size_t at = out.size();
-  out.resize(at + ids.size() * codec_.row_bytes());
-  std::vector<float> row(options_.width);
-  for (const std::uint64_t id : ids) {
-    shard_.read(id, row.data());
-    codec_.encode(row.data(), out.data() + at);
-    at += codec_.row_bytes();
-  }
+void RowStore::encode(std::vector<std::uint64_t> ids, wire::Bytes& out) {
+  const std::size_t begin = out.size();
+  out.resize(begin + ids.size() * codec_.row_bytes());
+  RowBatch rows(std::move(ids));
+  static_cast<void>(rows.advance(shard_, true, [&](std::size_t i, const float* values, std::uint64_t /*version*/) {
+    codec_.encode(values, out.data() + begin + i * codec_.row_bytes());
+  }));
 }
 
 TableStatistics RowStore::statistics(TableStatistics counts) const noexcept {
   counts.rows_held = shard_.rows();
   counts.rows_nonfinite = shard_.nonfinite_rows();
+  counts.store.rows_in_memory = shard_.rows();
+  if (const TieredRows* tier = shard_.tier()) {
+    const memory::PageFileStatistics file = tier->log().statistics();
+    counts.store = {.rows_in_memory = tier->rows_in_memory(),
+                    .rows_in_file = shard_.rows() - tier->rows_in_memory(),
+                    .hits = tier->counts().hits,
+                    .reads = tier->counts().reads,
+                    .memory_bytes = tier->bytes(),
+                    .file_bytes = file.file_bytes,
+                    .bytes_read = file.read,
+                    .bytes_written = file.written};
+  }
   return counts;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "table/replica_ring.hpp"
 #include "table/row_codec.hpp"
@@ -40,10 +41,12 @@ class RowStore {
 
   [[nodiscard]] Shard& shard() noexcept { return shard_; }
   [[nodiscard]] const Shard& shard() const noexcept { return shard_; }
-  /// Replaces all rows by these; each counts as changed. They may lie in this store.
-  void replace(std::span<const Shard::Row> rows);
-  /// Appends rows as codec() encodes them.
-  void encode(std::span<const std::uint64_t> ids, wire::Bytes& out) const;
+  /// Returns a shard without rows, for replace().
+  [[nodiscard]] Shard empty_shard() const { return Shard(options_); }
+  /// Replaces all rows by those of `shard`; each counts as changed.
+  void replace(Shard shard);
+  /// Appends rows as codec() encodes them, and brings them to memory.
+  void encode(std::vector<std::uint64_t> ids, wire::Bytes& out);
   /// `counts`, completed by the numbers of the rows held here.
   [[nodiscard]] TableStatistics statistics(TableStatistics counts) const noexcept;
 

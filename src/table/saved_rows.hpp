@@ -17,10 +17,10 @@ struct SavedTable {
   std::uint32_t width = 0;
   RowOptimizer optimizer = RowOptimizer::sgd;
   std::uint64_t layout = 0;  // identifies which ranks hold rows; equal in files that belong together
-  /// The rows to be written: those that were ever changed and of which this rank has the first copy, by ascending id;
-  /// they lie in `shard`, which training does not change. Rows that are read go to a RowSink.
+  /// The ids of the rows to be written: those that were ever changed and of which this rank has the first copy,
+  /// ascending; they are rows of `shard`, which training does not change. Rows that are read go to a RowSink.
   std::shared_ptr<const Shard> shard = {};
-  std::vector<Shard::Row> own = {};
+  std::vector<std::uint64_t> own = {};
   [[nodiscard]] std::string said() const { return "table \"" + name + "\""; }
   [[nodiscard]] std::size_t row_floats() const { return table::row_floats(optimizer, width); }
 };

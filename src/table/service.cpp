@@ -56,6 +56,10 @@ void Service::take(int from, const TableMessage& message) {
       if (clocks_.complete() >= request.clock) {
         serve(from, request);
       } else {
+        if (store_.shard().tier() != nullptr) {
+          begin_reading(
+              {.what = Reading::For::later, .peer = from, .pull = {}, .request = {}, .rows = RowBatch(request.ids)});
+        }
         parked_.push_back({from, std::move(request)});
       }
       break;
@@ -112,6 +116,9 @@ std::shared_ptr<Pull> Service::start_pull(std::vector<std::uint64_t> ids, bool p
       pull->own.push_back(i);
       continue;
     }
+    if (prefetch && cache_.capacity() == 0) {
+      continue;
+    }
     RowCache::Entry* entry = cache_.find(id);
     if (entry != nullptr) {
       cache_.touch(*entry);
@@ -125,10 +132,10 @@ std::shared_ptr<Pull> Service::start_pull(std::vector<std::uint64_t> ids, bool p
     places[owner].push_back(i);
   }
   statistics_.rows_pulled += prefetch ? 0 : pull->ids.size();
-  if (prefetch) {
+  if (prefetch && store_.shard().tier() == nullptr) {
     pull->own.clear();
   }
-  read_own(*pull);
+  read_own(pull);
   const std::uint64_t number = next_.pull++;
   for (const auto& [peer, wanted] : places) {
     ask(*pull, peer, wanted, number);
@@ -151,25 +158,64 @@ void Service::ask(Pull& pull, int peer, const std::vector<std::uint32_t>& places
 }
 
 void Service::serve(int peer, const PullRequest& request) {
-  TableMessage reply;
-  reply.head.kind = MessageKind::reply;
-  reply.head.number = request.number;
-  reply.head.clock = clocks_.complete();
-  reply.head.sequence = store_.shard().sequence();
-  std::vector<std::uint64_t> places;  // in the request
-  std::vector<std::uint64_t> changed;
-  for (std::size_t i = 0; i < request.ids.size(); ++i) {
-    if (request.known[i] == 0 || store_.shard().version(request.ids[i]) > request.known[i] - 1) {
-      places.push_back(i);
-      changed.push_back(request.ids[i]);
+  Reading reading{
+      .what = Reading::For::reply, .peer = peer, .pull = {}, .request = request, .rows = RowBatch(request.ids)};
+  // As they are now: the answer is at least as new, also if rows come from a file later.
+  reading.reply.head.kind = MessageKind::reply;
+  reading.reply.head.number = request.number;
+  reading.reply.head.clock = clocks_.complete();
+  reading.reply.head.sequence = store_.shard().sequence();
+  begin_reading(std::move(reading));
+}
+
+void Service::begin_reading(Reading reading) {
+  constexpr std::size_t kMostReadings = RowLog::kMostFetches / RowBatch::kAhead;
+  if (readings_.size() >= kMostReadings || !on_rows([&] { return advance(reading); })) {
+    readings_.push_back(std::move(reading));
+  }
+}
+
+void Service::advance_reads() {
+  on_rows([&] { std::erase_if(readings_, [this](Reading& reading) { return advance(reading); }); });
+}
+
+/// Returns whether the reading is over.
+bool Service::advance(Reading& reading) {
+  const RowCodec& codec = store_.codec();
+  const auto encode = [&](std::size_t i, const float* values, std::uint64_t version) {
+    const std::uint64_t known = reading.request.known[i];
+    if (known == 0 || version > known - 1) {
+      reading.places.push_back(i);
+      reading.encoded.resize(reading.encoded.size() + codec.row_bytes());
+      codec.encode(values, reading.encoded.data() + reading.encoded.size() - codec.row_bytes());
     }
+  };
+  const auto copy = [&](std::size_t i, const float* values, std::uint64_t /*version*/) {
+    std::copy_n(values, options_.width, reading.pull->rows.data() + std::size_t{reading.pull->own[i]} * options_.width);
+  };
+  if (reading.what == Reading::For::later) {
+    return reading.rows.advance(store_.shard(), false, [](std::size_t, const float*, std::uint64_t) {});
   }
-  reply.head.count = changed.size();
-  if (changed.size() != request.ids.size()) {
-    encode_ids(places, reply.payload);
+  if (reading.what == Reading::For::own) {
+    if (!reading.rows.advance(store_.shard(), false, copy)) {
+      return false;
+    }
+    end_own(*reading.pull, reading.reply.head.clock);
+    return true;
   }
-  store_.encode(changed, reply.payload);
-  send(peer, std::move(reply));
+  if (!reading.rows.advance(store_.shard(), false, encode)) {
+    return false;
+  }
+  TableMessage& reply = reading.reply;
+  reply.head.count = reading.places.size();
+  if (reading.places.size() != reading.request.ids.size()) {
+    encode_ids(reading.places, reply.payload);
+    wire::put(reply.payload, reading.encoded.data(), reading.encoded.size());
+  } else {
+    reply.payload = std::move(reading.encoded);
+  }
+  send(reading.peer, std::move(reply));
+  return true;
 }
 
 void Service::take_reply(int from, const TableMessage& message) {
@@ -218,16 +264,33 @@ void Service::keep(const Pull& pull, std::uint32_t place, bool changed, const Me
   }
 }
 
-void Service::read_own(Pull& pull) {
-  if (pull.own.empty() || clocks_.complete() < pull.needed) {
+void Service::read_own(const std::shared_ptr<Pull>& pull) {
+  if (pull->own.empty() || pull->reads_own || (clocks_.complete() < pull->needed && !pull->prefetch)) {
     return;
   }
-  for (const std::uint32_t place : pull.own) {
-    store_.shard().read(pull.ids[place], pull.rows.data() + std::size_t{place} * options_.width);
-    count_age(pull, clocks_.complete());
+  std::vector<std::uint64_t> ids;
+  ids.reserve(pull->own.size());
+  for (const std::uint32_t place : pull->own) {
+    ids.push_back(pull->ids[place]);
   }
-  statistics_.rows_own += pull.own.size();
+  pull->reads_own = true;
+  Reading reading{
+      .what = Reading::For::own, .peer = rank_, .pull = pull, .request = {}, .rows = RowBatch(std::move(ids))};
+  reading.reply.head.clock = clocks_.complete();
+  begin_reading(std::move(reading));
+}
+
+/// The own rows of a pull are here, as of a clock.
+void Service::end_own(Pull& pull, std::uint64_t complete) {
+  for (std::size_t i = 0; i < pull.own.size(); ++i) {
+    count_age(pull, complete);
+  }
+  statistics_.rows_own += pull.prefetch ? 0 : pull.own.size();
   pull.own.clear();
+  pull.reads_own = false;
+  if (pull.done()) {
+    std::erase_if(pulls_, [&](const auto& entry) { return entry.second.get() == &pull; });
+  }
 }
 
 /// To be called after a clock has advanced.
@@ -241,10 +304,13 @@ void Service::serve_waiting() {
       parked_.push_back(std::move(parked));
     }
   }
-  std::erase_if(pulls_, [&](const auto& entry) {
-    read_own(*entry.second);
-    return entry.second->done();
-  });
+  std::vector<std::shared_ptr<Pull>> pulls;  // read_own() may end some
+  for (const auto& [number, pull] : pulls_) {
+    pulls.push_back(pull);
+  }
+  for (const std::shared_ptr<Pull>& pull : pulls) {
+    read_own(pull);
+  }
 }
 
 void Service::count_age(const Pull& pull, std::uint64_t complete) {
@@ -275,6 +341,9 @@ std::string Service::describe_wait(const Pull& pull) const {
     if (clocks_.of(rank) < pull.needed) {
       behind += (behind.empty() ? "" : ", ") + std::to_string(rank) + " (at " + std::to_string(clocks_.of(rank)) + ")";
     }
+  }
+  if (pull.reads_own) {
+    text += (text.empty() ? "" : ", and ") + std::string("for rows in the store");
   }
   if (!behind.empty()) {
     text += (text.empty() ? "" : ", and ") + std::string("for clock ") + std::to_string(pull.needed) + " of rank " +
@@ -319,12 +388,14 @@ void Service::write_own(MessageKind kind, int from, std::span<const std::uint64_
   const auto write_to = [&](Shard& shard) {
     kind == MessageKind::push ? shard.apply(ids, values) : shard.assign(ids, values);
   };
-  write_to(store_.shard());
-  for (auto& [number, cut] : cuts_) {
-    if (!cut.marked[static_cast<std::size_t>(from)]) {
-      write_to(cut.shard);
+  on_rows([&] {
+    write_to(store_.shard());
+    for (auto& [number, cut] : cuts_) {
+      if (!cut.marked[static_cast<std::size_t>(from)]) {
+        write_to(cut.shard);
+      }
     }
-  }
+  });
 }
 
 void Service::mark_written(std::span<const std::uint64_t> ids) {
@@ -349,6 +420,11 @@ void Service::tick() {
   send_all(message);
   clocks_.tick(rank_);
   serve_waiting();
+}
+
+Shard Service::begin_replacing() {
+  on_rows([&] { store_.shard().give_back(); });
+  return store_.empty_shard();
 }
 
 TableStatistics Service::statistics() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/current_error.hpp"
 #include "gradwire/table.hpp"
 #include "table/rank_clocks.hpp"
+#include "table/row_batch.hpp"
 #include "table/row_cache.hpp"
 #include "table/row_codec.hpp"
 #include "table/row_store.hpp"
@@ -29,7 +32,8 @@ struct Pull {
   std::vector<std::uint64_t> ids;                   // ascending, each once
   std::vector<float> rows;                          // from the cache, until an owner has answered
   std::vector<bool> written;                        // this rank pushed to it meanwhile
-  std::vector<std::uint32_t> own;                   // places of this rank's own rows that wait for a clock
+  std::vector<std::uint32_t> own;                   // places of this rank's own rows that wait for a clock or a file
+  bool reads_own = false;                           // they wait for a file
   std::map<int, std::vector<std::uint32_t>> asked;  // by owner: places of the rows it was asked for
 
   [[nodiscard]] bool done() const noexcept { return own.empty() && asked.empty(); }
@@ -48,6 +52,11 @@ class Service {
   /// Takes a message of another rank. Throws Error(corrupt) for one that is invalid.
   void take(int from, const TableMessage& message);
   [[nodiscard]] std::vector<Envelope> take_outbox();
+  /// Whether rows are on their way from a file. advance_reads() takes those that have come.
+  [[nodiscard]] bool reads() const noexcept { return !readings_.empty(); }
+  void advance_reads();
+  /// The error of the file or of memory that left the rows of this rank in disorder; the table must end.
+  [[nodiscard]] const std::optional<Error>& broken() const noexcept { return broken_; }
   /// Counts of all messages that ever went into the outbox.
   [[nodiscard]] const Traffic& outgoing() const noexcept { return outgoing_; }
 
@@ -75,8 +84,10 @@ class Service {
   [[nodiscard]] std::string missing_in_exchange(const Exchange& exchange) const;
   [[nodiscard]] std::string missing_in_cut(std::uint64_t number) const;
 
-  /// Replaces all rows by these, which are all this rank's. Caches must be distrusted then.
-  void replace(std::span<const Shard::Row> rows) { store_.replace(rows); }
+  /// Returns a shard without rows, to be filled for replace(). With a store, the rows so far give their memory back.
+  [[nodiscard]] Shard begin_replacing();
+  /// Replaces all rows by those of `shard`, which are all this rank's. Caches must be distrusted then.
+  void replace(Shard shard) { store_.replace(std::move(shard)); }
   /// From here on every cached row is compared with its owner's before it is used again.
   void distrust_cache() noexcept { cache_.distrust(); }
   [[nodiscard]] TableStatistics statistics() const;
@@ -95,6 +106,19 @@ class Service {
     std::vector<bool> marked;  // by rank: its later pushes are not in the snapshot
   };
 
+  /// Rows that a pull asked for, on their way from a file or waiting for that.
+  struct Reading {
+    enum class For : std::uint8_t { reply, own, later };  // later: a pull that waits for a clock
+    For what;
+    int peer;                    // that asked
+    std::shared_ptr<Pull> pull;  // for own rows
+    PullRequest request;         // for a reply
+    RowBatch rows;
+    TableMessage reply = {};                 // its head; the payload when all rows are here
+    std::vector<std::uint64_t> places = {};  // in the request, of rows that are sent
+    wire::Bytes encoded = {};
+  };
+
   void send(int peer, TableMessage message);
   void send_all(const TableMessage& message);
   [[nodiscard]] bool fresh(const RowCache::Entry& entry, std::uint64_t needed) const noexcept;
@@ -102,7 +126,20 @@ class Service {
   void serve(int peer, const PullRequest& request);
   void take_reply(int from, const TableMessage& message);
   void keep(const Pull& pull, std::uint32_t place, bool changed, const MessageHead& head);
-  void read_own(Pull& pull);
+  void read_own(const std::shared_ptr<Pull>& pull);
+  void end_own(Pull& pull, std::uint64_t complete);
+  void begin_reading(Reading reading);
+  [[nodiscard]] bool advance(Reading& reading);
+  /// Calls work(), which reads or changes rows, and notes its error.
+  template <class Work>
+  auto on_rows(Work work) {
+    try {
+      return work();
+    } catch (...) {
+      broken_ = current_error();
+      throw;
+    }
+  }
   void serve_waiting();
   void require_own(int from, std::span<const std::uint64_t> ids) const;
   void write_own(MessageKind kind, int from, std::span<const std::uint64_t> ids, const float* values);
@@ -122,6 +159,8 @@ class Service {
   Traffic outgoing_;
   std::map<std::uint64_t, std::shared_ptr<Pull>> pulls_;  // not done, by number
   std::vector<Parked> parked_;                            // others' pulls that wait for a clock
+  std::list<Reading> readings_;
+  std::optional<Error> broken_;
   std::map<std::uint64_t, Cut> cuts_;
   std::map<Exchange, std::vector<std::optional<std::string>>> exchanges_;
   std::map<std::uint64_t, std::uint64_t> next_exchange_;  // by topic

@@ -34,7 +34,9 @@ std::uint64_t Service::start_cut() {
 void Service::mark_cut(std::uint64_t number, int from) {
   auto at = cuts_.find(number);
   if (at == cuts_.end()) {
-    at = cuts_.emplace(number, Cut{store_.shard().copy(), std::vector<bool>(static_cast<std::size_t>(world_size_))})
+    at = cuts_
+             .emplace(number, Cut{on_rows([this] { return store_.shard().copy(); }),
+                                  std::vector<bool>(static_cast<std::size_t>(world_size_))})
              .first;
   }
   at->second.marked[static_cast<std::size_t>(from)] = true;
@@ -45,6 +47,7 @@ std::shared_ptr<const Shard> Service::finished_cut(std::uint64_t number) {
   if (!missing(at->second.marked).empty()) {
     return nullptr;
   }
+  on_rows([&] { at->second.shard.give_back(); });
   auto shard = std::make_shared<const Shard>(std::move(at->second.shard));
   cuts_.erase(at);
   return shard;

@@ -39,21 +39,50 @@ std::uint64_t Shard::new_writer() noexcept {
   return ++last;
 }
 
-Shard::Shard(Settings settings) : settings_(std::move(settings)), index_(std::make_shared<FlatIndex>()) {}
+Shard::Shard(Settings settings)
+    : settings_(std::move(settings)),
+      index_(std::make_shared<FlatIndex>()),
+      tier_(settings_.store.empty() ? nullptr : std::make_unique<TieredRows>(settings_)) {}
+
+Shard::Shard(Shard& from, std::unique_ptr<TieredRows> tier)
+    : settings_(from.settings_),
+      index_writer_(from.index_writer_),
+      sequence_(from.sequence_),
+      nonfinite_rows_(from.nonfinite_rows_),
+      unchanged_(from.unchanged_),
+      index_(from.index_),
+      pages_(from.pages_),
+      tier_(std::move(tier)) {}
 
 Shard Shard::copy() {
-  Shard other(*this);
-  other.writer_ = new_writer();
+  Shard other(*this, tier_ ? tier_->copy() : nullptr);
   writer_ = new_writer();  // from here on neither shard may write to the pages so far
   return other;
 }
 
-std::uint64_t Shard::version(std::uint64_t id) const noexcept {
-  const std::uint32_t place = index_->find(id);
-  return place == FlatIndex::kNone ? unchanged_ : pages_[place / kPageRows]->versions[place % kPageRows];
+bool Shard::contains(std::uint64_t id) const noexcept {
+  return tier_ ? tier_->contains(id) : index_->find(id) != FlatIndex::kNone;
 }
 
-std::span<const float> Shard::find(std::uint64_t id) const noexcept {
+std::uint64_t Shard::version(std::uint64_t id) const {
+  if (tier_) {
+    std::uint64_t version = unchanged_;
+    tier_->look(id, nullptr, [&](const RecordHead& head, const float* /*floats*/) { version = head.version; });
+    return std::max(version, unchanged_);
+  }
+  const std::uint32_t place = index_->find(id);
+  return place == FlatIndex::kNone ? unchanged_
+                                   : std::max(unchanged_, pages_[place / kPageRows]->versions[place % kPageRows]);
+}
+
+std::span<const float> Shard::find(std::uint64_t id) const {
+  if (tier_) {
+    thread_local std::vector<float> values;
+    const bool here = tier_->look(id, nullptr, [&](const RecordHead& /*head*/, const float* floats) {
+      values.assign(floats, floats + settings_.width);
+    });
+    return here ? std::span<const float>(values) : std::span<const float>();
+  }
   const std::uint32_t place = index_->find(id);
   if (place == FlatIndex::kNone) {
     return {};
@@ -63,6 +92,14 @@ std::span<const float> Shard::find(std::uint64_t id) const noexcept {
 }
 
 void Shard::read(std::uint64_t id, float* values) const {
+  if (tier_) {
+    if (!tier_->look(id, nullptr, [&](const RecordHead& /*head*/, const float* floats) {
+          std::copy_n(floats, settings_.width, values);
+        })) {
+      initialize(id, values);
+    }
+    return;
+  }
   const std::span<const float> row = find(id);
   if (row.empty()) {
     initialize(id, values);
@@ -124,33 +161,68 @@ std::uint32_t Shard::add_row(std::uint64_t id) {
   return place;
 }
 
-Shard::Slot Shard::writable(std::uint64_t id) {
+Shard::Slot Shard::writable(std::uint64_t id, const RowFetch* fetch) {
+  if (tier_) {
+    TieredRows::Row row = tier_->bring(id, fetch);
+    if (row.head == nullptr) {
+      row = tier_->create(id);
+      initialize(id, row.floats);
+    }
+    tier_->note_change(row);
+    return {nullptr, 0, row.head, row.floats,
+            settings_.optimizer == RowOptimizer::adagrad ? row.floats + settings_.width : nullptr};
+  }
   std::uint32_t place = index_->find(id);
   if (place == FlatIndex::kNone) {
     place = add_row(id);
   }
   Page& page = own_page(place / kPageRows);
   const std::size_t row = place % kPageRows;
-  return {page, row, page.values.data() + row * settings_.width,
+  return {&page, row, nullptr, page.values.data() + row * settings_.width,
           page.accumulators.empty() ? nullptr : page.accumulators.data() + row * settings_.width};
 }
 
 void Shard::note_change(const Slot& slot) noexcept {
-  slot.page.versions[slot.row] = sequence_;
   const bool finite = all_finite(slot.values, settings_.width) &&
                       (slot.accumulators == nullptr || all_finite(slot.accumulators, settings_.width));
-  const std::uint64_t bit = std::uint64_t{1} << slot.row;
-  const bool was_finite = (slot.page.nonfinite & bit) == 0;
+  bool was_finite = false;
+  if (slot.hot != nullptr) {
+    was_finite = !slot.hot->nonfinite;
+    slot.hot->version = sequence_;
+    slot.hot->nonfinite = !finite;
+  } else {
+    const std::uint64_t bit = std::uint64_t{1} << slot.row;
+    was_finite = (slot.page->nonfinite & bit) == 0;
+    slot.page->versions[slot.row] = sequence_;
+    slot.page->nonfinite ^= finite != was_finite ? bit : 0;
+  }
   if (finite != was_finite) {
-    slot.page.nonfinite ^= bit;
     finite ? --nonfinite_rows_ : ++nonfinite_rows_;
+  }
+}
+
+template <class Write>
+void Shard::write_each(std::span<const std::uint64_t> ids, Write write) {
+  TieredRows::Begun next = begin(ids);
+  for (std::size_t i = 0; i < ids.size();) {
+    const TieredRows::Begun now = std::move(next);
+    const std::size_t end = i + now.count;
+    next = begin(ids.subspan(end));
+    if (now.fetch != nullptr) {
+      now.fetch->wait();
+    }
+    for (; i < end; ++i) {
+      const Slot slot = writable(ids[i], now.fetch.get());
+      write(i, slot);
+      note_change(slot);
+    }
+    tend();
   }
 }
 
 void Shard::apply(std::span<const std::uint64_t> ids, const float* gradients) {
   ++sequence_;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const Slot row = writable(ids[i]);
+  write_each(ids, [&](std::size_t i, const Slot& row) {
     const float* gradient = gradients + i * settings_.width;
     if (row.accumulators == nullptr) {
       apply_sgd(settings_.learning_rate, settings_.width, gradient, row.values);
@@ -158,42 +230,69 @@ void Shard::apply(std::span<const std::uint64_t> ids, const float* gradients) {
       apply_adagrad(settings_.learning_rate, settings_.epsilon, settings_.width, gradient, row.values,
                     row.accumulators);
     }
-    note_change(row);
-  }
+  });
 }
 
 void Shard::assign(std::span<const std::uint64_t> ids, const float* values) {
   ++sequence_;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const Slot row = writable(ids[i]);
+  write_each(ids, [&](std::size_t i, const Slot& row) {
     std::copy_n(values + i * settings_.width, settings_.width, row.values);
-    note_change(row);
-  }
+  });
 }
 
 void Shard::restore(const Row& row) {
   ++sequence_;
-  const Slot slot = writable(row.id);
-  std::copy(row.values.begin(), row.values.end(), slot.values);
-  if (slot.accumulators != nullptr) {
-    std::copy(row.accumulators.begin(), row.accumulators.end(), slot.accumulators);
-  }
-  note_change(slot);
+  write_each(std::span(&row.id, 1), [&](std::size_t /*i*/, const Slot& slot) {
+    std::copy(row.values.begin(), row.values.end(), slot.values);
+    if (slot.accumulators != nullptr) {
+      std::copy(row.accumulators.begin(), row.accumulators.end(), slot.accumulators);
+    }
+  });
 }
 
-std::vector<Shard::Row> Shard::sorted() const {
-  std::vector<Row> rows;
-  rows.reserve(this->rows());
-  const std::size_t width = settings_.width;
-  for (std::size_t place = 0; place < this->rows(); ++place) {
-    const Page& page = *pages_[place / kPageRows];
-    const std::size_t row = place % kPageRows;
-    rows.push_back({page.ids[row], std::span(page.values).subspan(row * width, width),
-                    page.accumulators.empty() ? std::span<const float>()
-                                              : std::span(page.accumulators).subspan(row * width, width)});
+std::vector<std::uint64_t> Shard::ids() const {
+  if (tier_) {
+    return tier_->ids();
   }
-  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.id < b.id; });
-  return rows;
+  std::vector<std::uint64_t> ids;
+  ids.reserve(rows());
+  for (std::size_t place = 0; place < rows(); ++place) {
+    ids.push_back(pages_[place / kPageRows]->ids[place % kPageRows]);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+Shard::Row Shard::row_at(std::uint64_t id, const float* values, const float* accumulators) const noexcept {
+  const std::size_t width = settings_.width;
+  const bool with_state = settings_.optimizer == RowOptimizer::adagrad;
+  return {id, {values, width}, {accumulators, with_state ? width : 0}};
+}
+
+void Shard::visit(std::span<const std::uint64_t> ids, const std::function<void(const Row&)>& take) const {
+  if (!tier_) {
+    for (const std::uint64_t id : ids) {
+      const std::uint32_t place = index_->find(id);
+      const Page& page = *pages_[place / kPageRows];
+      const std::size_t at = std::size_t{place % kPageRows} * settings_.width;
+      take(row_at(id, page.values.data() + at, page.accumulators.data() + (page.accumulators.empty() ? 0 : at)));
+    }
+    return;
+  }
+  TieredRows::Begun next = begin(ids);
+  for (std::size_t i = 0; i < ids.size();) {
+    const TieredRows::Begun now = std::move(next);
+    const std::size_t end = i + now.count;
+    next = begin(ids.subspan(end));
+    if (now.fetch != nullptr) {
+      now.fetch->wait();
+    }
+    for (; i < end; ++i) {
+      tier_->look(ids[i], now.fetch.get(), [&](const RecordHead& /*head*/, const float* floats) {
+        take(row_at(ids[i], floats, floats + settings_.width));
+      });
+    }
+  }
 }
 
 }  // namespace gradwire::table

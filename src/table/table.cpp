@@ -228,8 +228,9 @@ void Table::assign(std::span<const std::uint64_t> ids, std::span<const float> va
 
 void Table::prefetch(std::span<const std::uint64_t> ids) {
   State& state = *state_;
-  if (state.options.cache_bytes == 0) {
-    throw Error(ErrorCode::invalid_argument, state.said("prefetch") + ": there is no cache; set cache_bytes");
+  if (state.options.cache_bytes == 0 && state.options.store.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                state.said("prefetch") + ": there is no cache; set cache_bytes, or a store");
   }
   MergedIds merged = table::merge_ids(ids, state.options.rows, state.said("prefetch").c_str());
   state.driver->with("prefetch",
@@ -286,7 +287,7 @@ void Table::save(const std::filesystem::path& directory) {
     table::FileHead head = state.file_head();
     head.save = table::save_of(names[0], 0);
     before = table::own_saves(head, directory);
-    file = table::make_table_file(head, view.shard_->sorted(), directory);
+    file = table::make_table_file(head, *view.shard_, directory);
   } catch (...) {
     problem = current_error();
   }
@@ -306,7 +307,6 @@ void Table::save(const std::filesystem::path& directory) {
 void Table::load(const std::filesystem::path& directory) {
   State& state = *state_;
   std::optional<Error> problem;
-  table::FileRows saved;
   std::string save;
   std::vector<std::string> saves;
   try {
@@ -315,14 +315,17 @@ void Table::load(const std::filesystem::path& directory) {
     problem = current_error();
   }
   saves = state.agree("load", problem, save);
+  std::optional<table::Shard> rows;
   try {
-    saved = table::read_table_files(state.file_head(), directory, table::common_save(saves));
+    rows = state.driver->with("load", [](Service& service) { return service.begin_replacing(); });
+    const table::FileRows saved = table::read_table_files(state.file_head(), directory, table::common_save(saves),
+                                                          [&](const table::Shard::Row& row) { rows->restore(row); });
     save = table::to_text(saved.save, saved.path);
   } catch (...) {
     problem = current_error();
   }
   table::compare_saves(state.agree("load", problem, save));
-  state.driver->with("load", [&](Service& service) { service.replace(saved.rows); });
+  state.driver->with("load", [&](Service& service) { service.replace(std::move(*rows)); });
   state.agree("load", {}, {});
   state.driver->with("load", [](Service& service) { service.distrust_cache(); });
 }
@@ -344,9 +347,7 @@ std::uint64_t TableSnapshot::rows() const noexcept { return shard_->rows(); }
 std::span<const float> TableSnapshot::find(std::uint64_t id) const { return shard_->find(id); }
 
 void TableSnapshot::for_each(const std::function<void(std::uint64_t id, std::span<const float> values)>& visit) const {
-  for (const table::Shard::Row& row : shard_->sorted()) {
-    visit(row.id, row.values);
-  }
+  shard_->visit(shard_->ids(), [&](const table::Shard::Row& row) { visit(row.id, row.values); });
 }
 
 }  // namespace gradwire

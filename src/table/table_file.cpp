@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <span>
@@ -25,51 +26,77 @@ constexpr std::string_view kExtension = ".gwtable";
 constexpr std::size_t kRankAndWorld = 8;       // bytes of both
 constexpr std::size_t kLayout = 16;            // of rows, width, optimizer
 constexpr std::size_t kLongestHead = 1 << 12;  // a name has up to 128 letters
+constexpr std::size_t kPieceBytes = 1 << 20;   // written or read at once
+constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
+constexpr std::size_t kPackedEnd = sizeof(std::uint64_t);  // of a packed file: bytes of its pieces, before the checksum
 
 std::string file_name(const std::string& table, int rank, int world_size) {
   return table + "-rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size) + std::string(kExtension);
 }
 
-// Puts the rows, each as its id and floats, through `put`.
-template <class Put>
-void for_each_span(const std::vector<Shard::Row>& rows, Put put) {
-  for (const Shard::Row& row : rows) {
+// Collects bytes for a stream, and their checksum.
+class FileWriter {
+ public:
+  explicit FileWriter(std::ostream& stream) : stream_(stream) {}
+
+  wire::Bytes& bytes() noexcept { return bytes_; }
+  void flush_if_large() {
+    if (bytes_.size() >= kPieceBytes) {
+      flush();
+    }
+  }
+  void flush() {
+    crc_ = wire::crc32c(bytes_, crc_);
+    stream_.write(reinterpret_cast<const char*>(bytes_.data()), static_cast<std::streamsize>(bytes_.size()));
+    bytes_.clear();
+  }
+  [[nodiscard]] std::uint32_t crc() const noexcept { return crc_; }
+
+ private:
+  std::ostream& stream_;
+  wire::Bytes bytes_;
+  std::uint32_t crc_ = 0;
+};
+
+void write(std::ostream& stream, const FileHead& head, const Shard& rows) {
+  FileWriter out(stream);
+  wire::put(out.bytes(), kMagic.data(), kMagic.size() + 1);
+  wire::put_number(out.bytes(), head.packed ? kPackedVersion : kVersion);
+  wire::put_text(out.bytes(), head.name);
+  wire::put_number(out.bytes(), static_cast<std::uint32_t>(head.rank));
+  wire::put_number(out.bytes(), static_cast<std::uint32_t>(head.world_size));
+  wire::put_number(out.bytes(), head.rows);
+  wire::put_number(out.bytes(), head.width);
+  wire::put_number(out.bytes(), static_cast<std::uint32_t>(head.optimizer));
+  wire::put_number(out.bytes(), head.save.clock);
+  wire::put_number(out.bytes(), head.save.number);
+  wire::put_number(out.bytes(), rows.rows());
+  std::uint64_t packed_bytes = 0;
+  codec::PieceWriter pieces([&](std::span<const std::byte> piece) {
+    packed_bytes += piece.size();
+    wire::put(out.bytes(), piece.data(), piece.size());
+    out.flush_if_large();
+  });
+  const auto put = [&](std::span<const std::byte> values) {
+    if (head.packed) {
+      pieces.put(values, sizeof(float));
+    } else {
+      wire::put(out.bytes(), values.data(), values.size());
+    }
+  };
+  rows.visit(rows.ids(), [&](const Shard::Row& row) {
     put(std::as_bytes(std::span(&row.id, 1)));
     put(std::as_bytes(row.values));
     put(std::as_bytes(row.accumulators));
-  }
-}
-
-void put_packed(wire::Bytes& bytes, const std::vector<Shard::Row>& rows) {
-  const std::size_t at = bytes.size();
-  wire::put_number(bytes, std::uint64_t{0});
-  codec::PieceWriter pieces([&](std::span<const std::byte> piece) { wire::put(bytes, piece.data(), piece.size()); });
-  for_each_span(rows, [&](std::span<const std::byte> span) { pieces.put(span, sizeof(float)); });
-  pieces.flush();
-  const std::uint64_t size = bytes.size() - at - sizeof size;
-  std::memcpy(bytes.data() + at, &size, sizeof size);
-}
-
-wire::Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
-  wire::Bytes bytes;
-  wire::put(bytes, kMagic.data(), kMagic.size() + 1);
-  wire::put_number(bytes, head.packed ? kPackedVersion : kVersion);
-  wire::put_text(bytes, head.name);
-  wire::put_number(bytes, static_cast<std::uint32_t>(head.rank));
-  wire::put_number(bytes, static_cast<std::uint32_t>(head.world_size));
-  wire::put_number(bytes, head.rows);
-  wire::put_number(bytes, head.width);
-  wire::put_number(bytes, static_cast<std::uint32_t>(head.optimizer));
-  wire::put_number(bytes, head.save.clock);
-  wire::put_number(bytes, head.save.number);
-  wire::put_number(bytes, static_cast<std::uint64_t>(rows.size()));
+    out.flush_if_large();
+  });
   if (head.packed) {
-    put_packed(bytes, rows);
-  } else {
-    for_each_span(rows, [&](std::span<const std::byte> span) { wire::put(bytes, span.data(), span.size()); });
+    pieces.flush();
+    wire::put_number(out.bytes(), packed_bytes);
   }
-  wire::put_number(bytes, wire::crc32c(bytes));
-  return bytes;
+  out.flush();
+  wire::put_number(out.bytes(), out.crc());
+  out.flush();
 }
 
 /// Checks that the file fits its name and the table; returns the save that it belongs to.
@@ -109,78 +136,106 @@ std::optional<SaveId> save_in(const std::filesystem::path& file) {
   }
 }
 
-/// A file that is not damaged, whose head and rows remain to be read.
-struct OpenFile {
-  wire::ByteReader content;
-  bool packed;
-};
-
-OpenFile open_file(const wire::Bytes& bytes, const std::string& file) {
-  wire::ByteReader in(bytes, file);
+/// Checks that this is the beginning of a file that this build reads; returns whether its rows are packed.
+bool check_begin(wire::ByteReader& in) {
   if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic)) {
     in.fail("it is no saved table of gradwire");
   }
   const auto version = in.number<std::uint32_t>();
   if (version != kVersion && version != kPackedVersion) {
-    throw Error(ErrorCode::unsupported, file + ": is of version " + std::to_string(version) +
+    throw Error(ErrorCode::unsupported, in.source() + ": is of version " + std::to_string(version) +
                                             " of the format; this build reads versions " + std::to_string(kVersion) +
                                             " and " + std::to_string(kPackedVersion));
   }
-  constexpr std::size_t kCrcBytes = sizeof(std::uint32_t);
-  const std::size_t begin = bytes.size() - in.left();
-  if (in.left() < kCrcBytes) {
-    in.fail("it ends too early");
-  }
-  const std::span<const std::byte> content = std::span(bytes).first(bytes.size() - kCrcBytes);
-  wire::ByteReader end{std::span(bytes).last(kCrcBytes), file};
-  if (end.number<std::uint32_t>() != wire::crc32c(content)) {
-    in.fail("it is damaged: its checksum is wrong; use another copy");
-  }
-  return {{content.subspan(begin), file}, version == kPackedVersion};
+  return version == kPackedVersion;
 }
 
-/// Visits each row of a file as (id, its floats), after the head.
-template <class Visit>
-void read_rows(OpenFile& file, const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
-  wire::ByteReader& in = file.content;
-  const auto count = in.number<std::uint64_t>();
-  std::vector<std::byte> row(sizeof(std::uint64_t) + row_floats(expected.optimizer, expected.width) * sizeof(float));
-  if (file.packed) {
-    in.take(sizeof(std::uint64_t));  // bytes of the pieces
-  } else if (count > in.left() / row.size()) {
-    in.fail("it says " + std::to_string(count) + " rows but has " + std::to_string(in.left()) + " bytes");
+/// Reads the next `left` bytes of a file in large pieces.
+class FileBytes {
+ public:
+  FileBytes(RegularFile& file, std::uint64_t left, const std::string& name) : file_(file), left_(left), name_(name) {}
+
+  [[nodiscard]] std::uint64_t left() const noexcept { return left_ + piece_.size() - at_; }
+  void take(std::span<std::byte> to) {
+    for (std::size_t done = 0; done < to.size();) {
+      if (at_ == piece_.size()) {
+        piece_.resize(std::min<std::uint64_t>(left_, kPieceBytes));
+        piece_.resize(file_.read(piece_.data(), piece_.size()));
+        left_ -= piece_.size();
+        at_ = 0;
+        if (piece_.empty()) {
+          throw Error(ErrorCode::corrupt, name_ + ": it ends too early");
+        }
+      }
+      const std::size_t bytes = std::min(to.size() - done, piece_.size() - at_);
+      std::memcpy(to.data() + done, piece_.data() + at_, bytes);
+      done += bytes;
+      at_ += bytes;
+    }
   }
-  codec::PieceReader pieces([&](std::span<std::byte> to) { in.numbers(to); }, in.source(), "; use another copy");
+
+ private:
+  RegularFile& file_;
+  std::uint64_t left_;
+  const std::string& name_;
+  wire::Bytes piece_;
+  std::size_t at_ = 0;
+};
+
+/// Rows that remain to be read, of a file that stands behind its head.
+struct RowsToRead {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  bool packed = false;
+  int rank = 0;  // of the world that saved them
+};
+
+/// Visits each row of a file as (id, its floats).
+template <class Visit>
+void read_rows(RegularFile& file, const wire::ByteReader& head, const RowsToRead& rows, const FileHead& expected,
+               const HashRing& ring, Visit visit) {
+  const std::size_t per_row = row_floats(expected.optimizer, expected.width);
+  std::vector<std::byte> row(sizeof(std::uint64_t) + per_row * sizeof(float));
+  if (!rows.packed && rows.count > rows.bytes / row.size()) {
+    head.fail("it says " + std::to_string(rows.count) + " rows but has " + std::to_string(rows.bytes) + " bytes");
+  }
+  FileBytes bytes(file, rows.bytes, head.source());
+  codec::PieceReader pieces([&](std::span<std::byte> to) { bytes.take(to); }, head.source(), "; use another copy");
   std::uint64_t next = 0;  // the least possible next id
-  for (std::uint64_t i = 0; i < count; ++i) {
-    if (file.packed) {
+  std::vector<float> floats(per_row);
+  for (std::uint64_t i = 0; i < rows.count; ++i) {
+    if (rows.packed) {
       pieces.read(row);
     } else {
-      in.numbers(std::span(row));
+      bytes.take(row);
     }
     std::uint64_t id = 0;
     std::memcpy(&id, row.data(), sizeof id);
     if (id >= expected.rows || id < next) {
-      in.fail("row " + std::to_string(id) + " is out of place");
+      head.fail("row " + std::to_string(id) + " is out of place");
     }
     next = id + 1;
-    if (ring.owner(id) != rank) {
-      throw Error(ErrorCode::mismatch, in.source() + ": row " + std::to_string(id) + " belongs to rank " +
+    if (ring.owner(id) != rows.rank) {
+      throw Error(ErrorCode::mismatch, head.source() + ": row " + std::to_string(id) + " belongs to rank " +
                                            std::to_string(ring.owner(id)) +
                                            " of the world that saved it, by this build's shares; load it with the "
                                            "build that saved it");
     }
-    visit(id, std::span<const std::byte>(row).subspan(sizeof id));
+    std::memcpy(floats.data(), row.data() + sizeof id, per_row * sizeof(float));
+    visit(id, std::span<const float>(floats));
   }
   if (pieces.left() > 0) {
-    in.fail("it has more rows than the " + std::to_string(count) + " that it says");
+    head.fail("it has more rows than the " + std::to_string(rows.count) + " that it says");
   }
-  in.expect_end();
+  if (bytes.left() > 0) {
+    head.fail(std::to_string(bytes.left()) + " bytes too many");
+  }
 }
 
-/// The length of a file with this beginning; no value if it is no such file, for which the other reader gives the
-/// error.
-std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const std::string& file) {
+/// The length of a file with this beginning, and with this number at the end if it is packed; no value if it is no such
+/// file, for which the other reader gives the error.
+std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, std::uint64_t packed_bytes,
+                                       const std::string& file) {
   wire::ByteReader in(begin, file);
   if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic)) {
     return std::nullopt;
@@ -198,39 +253,71 @@ std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const s
   static_cast<void>(read_save(in));
   const auto rows = in.number<std::uint64_t>();
   const bool packed = version == kPackedVersion;
-  const std::uint64_t row = packed ? 1 : sizeof(std::uint64_t) + row_floats(head.optimizer, head.width) * sizeof(float);
-  const std::uint64_t units = packed ? in.number<std::uint64_t>() : rows;
-  const std::uint64_t before = begin.size() - in.left() + sizeof(std::uint32_t);  // and the checksum
-  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - before;
-  return units > most / row ? std::numeric_limits<std::uint64_t>::max() : before + units * row;
+  const std::uint64_t units = packed ? packed_bytes : rows;
+  const std::uint64_t unit =
+      packed ? 1 : sizeof(std::uint64_t) + row_floats(head.optimizer, head.width) * sizeof(float);
+  const std::uint64_t others = begin.size() - in.left() + (packed ? kPackedEnd : 0) + kCrcBytes;
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - others;
+  return units > most / unit ? std::numeric_limits<std::uint64_t>::max() : others + units * unit;
 }
 
-/// Reads the whole file if its length is the one in its head: a sparse file could otherwise take all memory.
-wire::Bytes read_file(const std::filesystem::path& path, int world) {
-  try {
-    RegularFile file(path, "table");
-    wire::Bytes bytes(std::min<std::uint64_t>(file.size(), kLongestHead));
-    bytes.resize(file.read(bytes.data(), bytes.size()));
-    const auto length = length_of(bytes, path.string());
-    if (!length) {
-      return bytes;
-    }
-    if (*length != file.size()) {
-      throw Error(ErrorCode::corrupt, path.string() + ": has " + std::to_string(file.size()) +
-                                          " bytes where its rows make " + std::to_string(*length) +
-                                          "; use another copy");
-    }
-    const std::size_t begun = bytes.size();
-    bytes.resize(*length);
-    bytes.resize(begun + file.read(bytes.data() + begun, bytes.size() - begun));
-    return bytes;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::invalid_argument) {
-      throw;
-    }
-    throw Error(error.code(), std::string(error.what()) + "; load() needs the files of all " + std::to_string(world) +
-                                  " ranks that saved");
+/// A file whose checksum is right, to be read from behind its head.
+struct OpenFile {
+  RegularFile file;
+  wire::Bytes begin;  // with the head
+};
+
+/// Returns the number before the checksum.
+std::uint64_t packed_bytes_of(RegularFile& file) {
+  constexpr std::size_t kEnd = kPackedEnd + kCrcBytes;
+  std::uint64_t bytes = 0;
+  if (file.size() >= kEnd) {
+    file.seek(file.size() - kEnd);
+    static_cast<void>(file.read(&bytes, sizeof bytes));
   }
+  return bytes;
+}
+
+/// Checks the file's length first: a sparse file could otherwise take very long.
+void check_file(OpenFile& open, const std::string& path) {
+  RegularFile& file = open.file;
+  open.begin.resize(std::min<std::uint64_t>(file.size(), kLongestHead));
+  open.begin.resize(file.read(open.begin.data(), open.begin.size()));
+  const auto length = length_of(open.begin, packed_bytes_of(file), path);
+  if (length && *length != file.size()) {
+    throw Error(ErrorCode::corrupt, path + ": has " + std::to_string(file.size()) + " bytes where its rows make " +
+                                        std::to_string(*length) + "; use another copy");
+  }
+  wire::ByteReader in(open.begin, path);
+  static_cast<void>(check_begin(in));
+  if (file.size() < open.begin.size() - in.left() + kCrcBytes) {
+    in.fail("it ends too early");
+  }
+  std::uint32_t crc = 0;
+  wire::Bytes piece;
+  file.seek(0);
+  for (std::uint64_t left = file.size() - kCrcBytes; left > 0; left -= piece.size()) {
+    piece.resize(std::min<std::uint64_t>(left, kPieceBytes));
+    piece.resize(file.read(piece.data(), piece.size()));
+    if (piece.empty()) {
+      in.fail("it ends too early");
+    }
+    crc = wire::crc32c(piece, crc);
+  }
+  piece.resize(kCrcBytes);
+  piece.resize(file.read(piece.data(), piece.size()));
+  if (wire::ByteReader(piece, path).number<std::uint32_t>() != crc) {
+    in.fail("it is damaged: its checksum is wrong; use another copy");
+  }
+}
+
+/// The error for a file of `world` that cannot be read.
+Error missing_file(const Error& error, int world) {
+  if (error.code() != ErrorCode::invalid_argument) {
+    return error;
+  }
+  return {error.code(),
+          std::string(error.what()) + "; load() needs the files of all " + std::to_string(world) + " ranks that saved"};
 }
 
 /// The size of the world that saved this table in `directory`.
@@ -272,16 +359,13 @@ std::vector<SaveId> saves_of(int rank, int world, const std::string& table, cons
 
 }  // namespace
 
-std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
+std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const Shard& rows,
                                              const std::filesystem::path& directory) {
   if (head.packed) {
     codec::require_packing();
   }
-  const wire::Bytes bytes = encode(head, rows);
-  return std::make_unique<DurableFile>(
-      directory, file_name(head.name, head.rank, head.world_size), [&](std::ostream& stream) {
-        stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-      });
+  return std::make_unique<DurableFile>(directory, file_name(head.name, head.rank, head.world_size),
+                                       [&](std::ostream& stream) { write(stream, head, rows); });
 }
 
 std::vector<SaveId> own_saves(const FileHead& head, const std::filesystem::path& directory) {
@@ -302,39 +386,41 @@ std::vector<SaveId> saves_in(const FileHead& head, const std::filesystem::path& 
 }
 
 FileRows read_table_files(const FileHead& head, const std::filesystem::path& directory,
-                          const std::optional<SaveId>& save) {
+                          const std::optional<SaveId>& save, const std::function<void(const Shard::Row&)>& take) {
   const int world = saved_world(head.name, directory);
   const bool same = world == head.world_size;
   const HashRing saved(world);
   const HashRing here(head.world_size);
-  const std::size_t per_row = row_floats(head.optimizer, head.width);
   FileRows result;
-  std::vector<std::uint64_t> ids;
   std::vector<std::string> saves;
   for (int rank = same ? head.rank : 0; rank < (same ? head.rank + 1 : world); ++rank) {
     result.path = directory / file_name(head.name, rank, world);
     if (save && save_in(result.path) != save && save_in(previous_of(result.path)) == save) {
       result.path = previous_of(result.path);
     }
-    const wire::Bytes bytes = read_file(result.path, world);
-    OpenFile in = open_file(bytes, result.path.string());
-    result.save = check_head(in.content, head, rank, world, result.path.string());
-    saves.push_back(to_text(result.save, result.path));
-    read_rows(in, head, saved, rank, [&](std::uint64_t id, std::span<const std::byte> floats) {
-      if (here.owner(id) == head.rank) {
-        ids.push_back(id);
-        const std::size_t at = result.memory.size();
-        result.memory.resize(at + per_row);
-        std::memcpy(result.memory.data() + at, floats.data(), floats.size());
-      }
-    });
+    const std::string path = result.path.string();
+    try {
+      OpenFile open{.file = RegularFile(result.path, "table"), .begin = {}};
+      check_file(open, path);
+      wire::ByteReader in(open.begin, path);
+      const bool packed = check_begin(in);
+      result.save = check_head(in, head, rank, world, path);
+      saves.push_back(to_text(result.save, result.path));
+      const auto count = in.number<std::uint64_t>();
+      const std::uint64_t begin = open.begin.size() - in.left();
+      open.file.seek(begin);
+      const std::uint64_t end = open.file.size() - kCrcBytes - (packed ? kPackedEnd : 0);
+      read_rows(open.file, in, {.count = count, .bytes = end - begin, .packed = packed, .rank = rank}, head, saved,
+                [&](std::uint64_t id, std::span<const float> floats) {
+                  if (here.owner(id) == head.rank) {
+                    take({.id = id, .values = floats.first(head.width), .accumulators = floats.subspan(head.width)});
+                  }
+                });
+    } catch (const Error& error) {
+      throw missing_file(error, world);
+    }
   }
   compare_saves(saves);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::span<const float> memory = std::span(result.memory).subspan(i * per_row, per_row);
-    result.rows.push_back(
-        {.id = ids[i], .values = memory.first(head.width), .accumulators = memory.subspan(head.width)});
-  }
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,30 +35,30 @@ struct FileHead {
   bool packed = false;  // of a file that is written: its rows are packed by libzstd
 };
 
-/// The rows of one rank in saved files, with their memory.
+/// The saved files of which read_table_files() has passed the rows.
 struct FileRows {
   std::filesystem::path path;  // of one of the files
   SaveId save;                 // theirs
-  std::vector<float> memory;
-  std::vector<Shard::Row> rows;
 };
 
-/// Writes `directory`/NAME-rank-R-of-N.gwtable, under another name until it is committed; makes the directory. Throws
-/// Error(invalid_argument) that names a path which cannot be written, and Error(unsupported) if the file is to be
-/// packed and there is no libzstd.
-[[nodiscard]] std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const std::vector<Shard::Row>& rows,
+/// Writes all rows of a shard to `directory`/NAME-rank-R-of-N.gwtable, under another name until it is committed; makes
+/// the directory. Throws Error(invalid_argument) that names a path which cannot be written, Error(unsupported) if the
+/// file is to be packed and there is no libzstd, and what Shard::visit() throws.
+[[nodiscard]] std::unique_ptr<DurableFile> make_table_file(const FileHead& head, const Shard& rows,
                                                            const std::filesystem::path& directory);
 /// The saves that this rank could load, the latest first: those of its own files, or of the files of all ranks of
 /// another world. Each file may have a predecessor (previous_of), in case a save was interrupted between two ranks.
 [[nodiscard]] std::vector<SaveId> saves_in(const FileHead& head, const std::filesystem::path& directory);
 /// The saves of this rank's own files of this world, the latest first.
 [[nodiscard]] std::vector<SaveId> own_saves(const FileHead& head, const std::filesystem::path& directory);
-/// The rows of rank head.rank in a world of head.world_size: from its own file, or from those of all ranks of another
-/// world, of which one at a time is in memory. Throws Error(corrupt) for damage, Error(mismatch) for another table's
-/// file, for files of different saves and for a row that its file's rank does not hold; the texts name the file.
-/// head.save is ignored. `save` is one of saves_in(); without a value, any save is loaded.
+/// Passes the rows of rank head.rank in a world of head.world_size to take(row), each valid during the call: from its
+/// own file, or from those of all ranks of another world. A file is checked before its rows are passed. Throws
+/// Error(corrupt) for damage, Error(mismatch) for another table's file, for files of different saves and for a row that
+/// its file's rank does not hold; the texts name the file. head.save is ignored. `save` is one of saves_in(); without a
+/// value, any save is loaded.
 [[nodiscard]] FileRows read_table_files(const FileHead& head, const std::filesystem::path& directory,
-                                        const std::optional<SaveId>& save = std::nullopt);
+                                        const std::optional<SaveId>& save,
+                                        const std::function<void(const Shard::Row&)>& take);
 
 /// The text that ranks exchange about the files that they will load, and the save that they will write.
 [[nodiscard]] std::string to_text(const SaveId& save, const std::filesystem::path& file = {});

@@ -52,7 +52,7 @@ table::SavedTable table_of(const std::string& name, RowOptimizer optimizer, cons
     shard.apply(std::span(&id, 1), gradient.data());
   }
   const auto kept = std::make_shared<const table::Shard>(std::move(shard));
-  saved.own = kept->sorted();
+  saved.own = kept->ids();
   saved.shard = kept;
   return saved;
 }

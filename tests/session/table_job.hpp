@@ -44,6 +44,7 @@ struct TablePlan {
   std::set<ErrorCode> errors = {};                                    // errors that processes may end with
   std::filesystem::path checkpoints = {};                             // goes on from there, writes one per step
   std::uint32_t node = 0;                                             // number of consecutive processes on one node
+  std::uint64_t ids_of_a_step = 24;                                   // of each rank and table
 };
 
 struct TableFate {
@@ -58,9 +59,10 @@ struct TableFate {
   std::int64_t operations = 0;
 };
 
-inline std::vector<std::uint64_t> ids_of(const SessionTableOptions& options, Id who, std::uint64_t step) {
+inline std::vector<std::uint64_t> ids_of(const SessionTableOptions& options, Id who, std::uint64_t step,
+                                         std::uint64_t count) {
   std::vector<std::uint64_t> ids;
-  for (std::uint64_t i = 0; i < 24; ++i) {  // some ids twice, and many on three ranks
+  for (std::uint64_t i = 0; i < count; ++i) {  // some ids twice, and many on three ranks
     ids.push_back((11 * who + 17 * step + 3 * i * i + 7 * i) % options.rows);
   }
   return ids;
@@ -94,11 +96,11 @@ class DenseTable {
     }
   }
 
-  void step(const std::vector<Id>& members, std::uint64_t number, Reduction reduction, bool weighted) {
+  void step(const std::vector<Id>& members, std::uint64_t number, const TablePlan& plan) {
     std::map<std::uint64_t, std::vector<float>> sums;
     double total = 0;
     for (const Id who : members) {
-      const std::vector<std::uint64_t> ids = ids_of(options_, who, number);
+      const std::vector<std::uint64_t> ids = ids_of(options_, who, number, plan.ids_of_a_step);
       std::vector<float> rows;
       for (const std::uint64_t id : ids) {
         const float* row = values.data() + id * options_.width;
@@ -109,7 +111,7 @@ class DenseTable {
       for (std::size_t i = 0; i < ids.size(); ++i) {
         add(own[ids[i]], gradients.data() + i * options_.width, 1);
       }
-      const float weight = weighted ? static_cast<float>(1 + who) : 1;
+      const float weight = plan.weighted ? static_cast<float>(1 + who) : 1;
       total += weight;
       for (const auto& [id, gradient] : own) {
         add(sums[id], gradient.data(), weight);
@@ -117,7 +119,7 @@ class DenseTable {
     }
     for (auto& [id, sum] : sums) {
       for (std::size_t j = 0; j < options_.width; ++j) {
-        const float g = reduction == Reduction::mean ? sum[j] / static_cast<float>(total) : sum[j];
+        const float g = plan.reduction == Reduction::mean ? sum[j] / static_cast<float>(total) : sum[j];
         float& value = values[id * options_.width + j];
         float& square = squares_[id * options_.width + j];
         if (options_.optimizer == RowOptimizer::sgd) {
@@ -153,7 +155,7 @@ inline std::vector<std::vector<float>> dense_rows(const TablePlan& plan,
   for (const SessionTableOptions& options : plan.tables) {
     DenseTable table(options);
     for (std::uint64_t step = 0; step < plan.steps; ++step) {
-      table.step(took_part[step], step, plan.reduction, plan.weighted);
+      table.step(took_part[step], step, plan);
     }
     rows.push_back(table.values);
   }
@@ -214,7 +216,7 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
     std::vector<std::vector<float>> rows;
     bool pulled = true;
     for (std::size_t t = 0; pulled && t < tables.size(); ++t) {
-      std::vector<std::uint64_t> ids = ids_of(plan.tables[t], self, step);
+      std::vector<std::uint64_t> ids = ids_of(plan.tables[t], self, step, plan.ids_of_a_step);
       if (reads) {
         ids.resize(plan.tables[t].rows);
         std::iota(ids.begin(), ids.end(), 0U);
@@ -227,7 +229,7 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
       continue;
     }
     for (std::size_t t = 0; !reads && t < tables.size(); ++t) {
-      const std::vector<std::uint64_t> ids = ids_of(plan.tables[t], self, step);
+      const std::vector<std::uint64_t> ids = ids_of(plan.tables[t], self, step, plan.ids_of_a_step);
       session.push(tables[t], ids, gradients_of(plan.tables[t], ids, rows[t], self, step));
     }
     if (plan.weighted) {
@@ -315,7 +317,7 @@ inline void expect_copies(const TablePlan& plan, const std::vector<TableFate>& f
     std::set<std::uint64_t> written;
     for (std::uint64_t step = 0; step < plan.steps; ++step) {
       for (const Id who : took_part[step]) {
-        const std::vector<std::uint64_t> ids = ids_of(plan.tables[t], who, step);
+        const std::vector<std::uint64_t> ids = ids_of(plan.tables[t], who, step, plan.ids_of_a_step);
         written.insert(ids.begin(), ids.end());
       }
     }

@@ -58,7 +58,7 @@ TEST(SessionTables, WorkWithoutProcessesAndWithoutTensors) {
     }
     for (std::uint64_t step = 0; step < plan.steps; ++step) {
       for (std::size_t t = 0; t < tables.size(); ++t) {
-        const std::vector<std::uint64_t> ids = ids_of(plan.tables[t], self, step);
+        const std::vector<std::uint64_t> ids = ids_of(plan.tables[t], self, step, plan.ids_of_a_step);
         std::vector<float> own(ids.size() * plan.tables[t].width);
         ASSERT_TRUE(session.pull(tables[t], ids, own));
         const std::vector<float> gradients = gradients_of(plan.tables[t], ids, own, self, step);
@@ -84,6 +84,107 @@ TEST(SessionTables, WorkWithoutProcessesAndWithoutTensors) {
     EXPECT_TRUE(own == wanted);
   }
   EXPECT_LE(held[0] + held[1] + held[2], plan.tables[0].rows);
+}
+
+/// A plan whose tables have ten times as many rows as fit into memory, and of which most rows are written early.
+TablePlan plan_with_stores(const ScratchFolder& folder) {
+  TablePlan plan;
+  plan.tables = {{.name = "users",
+                  .rows = 4000,
+                  .width = 256,
+                  .optimizer = RowOptimizer::adagrad,
+                  .initial_scale = 0.5F,
+                  .seed = 7},
+                 {.name = "items", .rows = 35, .width = 5, .learning_rate = 0.1F}};
+  plan.tables[0].store = "file:" + folder.path().string();
+  plan.tables[0].memory = 1200 << 10;
+  plan.ids_of_a_step = 700;
+  return plan;
+}
+
+// Mutations tried: rows of a move are forgotten when they leave memory; a copy for a checkpoint sees later steps.
+TEST(SessionTables, WithAStoreEqualDenseOnes) {
+  const ScratchFolder folder;
+  for (const int ranks : {1, 3}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    TablePlan plan = plan_with_stores(folder);
+    plan.ranks = ranks;
+    const std::vector<TableFate> fates = run(plan);
+    ASSERT_EQ(survivors_of(fates).size(), static_cast<std::size_t>(ranks));
+    expect_dense(plan, fates);
+    for (const TableFate& fate : fates) {
+      EXPECT_GT(fate.statistics[0].store.reads, 0U);
+      EXPECT_GT(fate.statistics[0].store.rows_in_file, 2 * fate.statistics[0].store.rows_in_memory);
+      EXPECT_LE(fate.statistics[0].store.memory_bytes, plan.tables[0].memory);
+      EXPECT_EQ(fate.statistics[1].store.rows_in_memory, fate.statistics[1].rows_held);
+    }
+  }
+}
+
+TEST(SessionTables, WithAStoreSurviveDeathsJoinsAndCheckpoints) {
+  const ScratchFolder folder;
+  TablePlan plan = plan_with_stores(folder);
+  const std::int64_t operations = run(plan)[2].operations;
+  for (int at = 1; at <= std::max(2, 4 / kStepShare); ++at) {
+    plan.dies_after = {{2, operations * at / 5}};
+    SCOPED_TRACE("dies at operation " + std::to_string(plan.dies_after[2]));
+    const std::vector<TableFate> fates = run(plan);
+    ASSERT_GE(survivors_of(fates).size(), 3U);
+    expect_dense(plan, fates);
+  }
+  plan = plan_with_stores(folder);
+  plan.steps = 40;
+  plan.ranks = 2;
+  plan.joins = 1;
+  plan.ids_of_a_step = 100;
+  plan.leaves_before = {{1, 30}};
+  expect_dense(plan, run(plan));
+
+  const ScratchFolder checkpoints;
+  plan = plan_with_stores(folder);
+  plan.steps = 2;
+  plan.checkpoints = checkpoints.path();
+  std::vector<std::vector<Id>> took_part = run(plan)[0].took_part;
+  took_part.back().clear();  // the step read all rows, and pushed nothing
+  for (const int ranks : {3, 2}) {
+    plan.ranks = ranks;
+    plan.steps = took_part.size() + 1;
+    plan.tables[0].store = ranks == 3 ? plan.tables[0].store : "";  // a state does not depend on the store
+    plan.tables[0].memory = ranks == 3 ? plan.tables[0].memory : 0;
+    const std::vector<TableFate> fates = run(plan);
+    EXPECT_EQ(fates[0].restored, took_part.size());
+    took_part.insert(took_part.end(), fates[0].took_part.begin() + static_cast<std::ptrdiff_t>(took_part.size()),
+                     fates[0].took_part.end());
+    EXPECT_TRUE(fates[0].rows == dense_rows(plan, took_part));
+    took_part.back().clear();
+  }
+}
+
+// What a session says of its tables.
+TEST(SessionTables, ReportWhereRowsLie) {
+  const ScratchFolder folder;
+  const TablePlan plan = plan_with_stores(folder);
+  run_ranks(2, [&](std::shared_ptr<Transport> transport) {
+    Session session(std::move(transport), Policy{}, {});
+    const TableId table = session.add_table(plan.tables[0]);
+    EXPECT_NE(session.explain().find("at most 1.172MiB of memory on this rank, the other rows in file:"),
+              std::string::npos)
+        << session.explain();
+    std::vector<std::uint64_t> ids(2000);
+    std::iota(ids.begin(), ids.end(), 0U);
+    std::vector<float> rows(ids.size() * 256);
+    ASSERT_TRUE(session.pull(table, ids, rows));
+    session.push(table, ids, rows);
+    static_cast<void>(session.finish());
+    const SessionStatistics statistics = session.statistics();
+    ASSERT_EQ(statistics.tables.size(), 1U);
+    EXPECT_EQ(statistics.tables[0].name, "users");
+    EXPECT_EQ(statistics.tables[0].rows_held, session.table_statistics(table).rows_held);
+    EXPECT_GT(statistics.tables[0].rows_in_file, 100U);
+    EXPECT_NE(statistics.to_json().find("\"rows_in_file\": " + std::to_string(statistics.tables[0].rows_in_file)),
+              std::string::npos);
+    EXPECT_NE(statistics.to_text().find("rows in memory ("), std::string::npos);
+  });
 }
 
 // A codec drops the same from all copies: ranks read equal rows from their own copies, which are close to the dense

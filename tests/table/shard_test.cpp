@@ -117,15 +117,15 @@ TEST(Shard, CopiesDoNotSeeEachOther) {
     expected[which][id] = value;
   }
   for (std::size_t which = 0; which < shards.size(); ++which) {
-    const std::vector<Shard::Row> rows = shards[which].sorted();
-    ASSERT_EQ(rows.size(), expected[which].size());
+    const Ids ids = shards[which].ids();
+    ASSERT_EQ(ids.size(), expected[which].size());
     auto at = expected[which].begin();
-    for (const Shard::Row& row : rows) {
+    shards[which].visit(ids, [&](const Shard::Row& row) {
       ASSERT_EQ(row.id, at->first);
       ASSERT_EQ(std::vector<float>(row.values.begin(), row.values.end()), at->second) << "copy " << which;
       ASSERT_EQ(row.accumulators.size(), 3U);
       ++at;
-    }
+    });
   }
 }
 

@@ -284,7 +284,7 @@ TEST_P(BadFile, OfAnyBytes) {
     write(0, damaged);
     try {
       static_cast<void>(table::saves_in(head, folder_.path()));
-      static_cast<void>(table::read_table_files(head, folder_.path()));
+      static_cast<void>(table::read_table_files(head, folder_.path(), std::nullopt, [](const table::Shard::Row&) {}));
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): a refusal
     }
   }
@@ -345,10 +345,10 @@ TEST_P(BadFile, WithARowThatItsRankDoesNotHold) {
   for (int rank = 0; rank < 2; ++rank) {
     const table::HashRing ring(2);
     std::vector<float> values(6, 1.0F);
-    std::vector<table::Shard::Row> rows;
+    table::Shard rows({.rows = 400, .width = 3, .optimizer = RowOptimizer::adagrad});
     for (std::uint64_t id = 0; id < 20; ++id) {
       if (ring.owner(id) == rank || id == 13) {  // 13 is in both files
-        rows.push_back({.id = id, .values = std::span(values).first(3), .accumulators = std::span(values).last(3)});
+        rows.restore({.id = id, .values = std::span(values).first(3), .accumulators = std::span(values).last(3)});
       }
     }
     const table::FileHead head{

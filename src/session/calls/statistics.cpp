@@ -96,6 +96,16 @@ std::string SessionStatistics::to_text() const {
             format_bytes(device_memory->peak_bytes) + ", held " + format_bytes(device_memory->held_bytes) +
             "; pinned host memory: " + format_bytes(device_memory->pinned_bytes) + "\n";
   }
+  for (const RowTable& table : tables) {
+    if (table.file_bytes > 0) {
+      const std::uint64_t asked = std::max<std::uint64_t>(1, table.hits + table.reads);
+      more += "table " + table.name + ": " + std::to_string(table.rows_in_memory) + " rows in memory (" +
+              format_bytes(table.memory_bytes) + "), " + std::to_string(table.rows_in_file) + " in its file (" +
+              format_bytes(table.file_bytes) + "), " +
+              format_number(100 * static_cast<double>(table.hits) / static_cast<double>(asked), 3) +
+              "% of accesses found in memory\n";
+    }
+  }
   if (const Statistics sum = all(); sum.bytes_inter != 0) {
     more += "sent inside nodes: " + format_bytes(sum.bytes_intra) +
             ", between nodes: " + format_bytes(sum.bytes_inter) + "\n";
@@ -137,6 +147,16 @@ std::string SessionStatistics::to_json() const {
                            {"fragmentation", host_memory->fragmentation},
                            {"pages", host_memory->pages},
                            {"uses", uses}};
+  }
+  for (const RowTable& table : tables) {
+    json["tables"].push_back({{"name", table.name},
+                              {"rows_held", table.rows_held},
+                              {"rows_in_memory", table.rows_in_memory},
+                              {"rows_in_file", table.rows_in_file},
+                              {"hits", table.hits},
+                              {"reads", table.reads},
+                              {"memory_bytes", table.memory_bytes},
+                              {"file_bytes", table.file_bytes}});
   }
   for (const CodecSwitch& change : switches) {
     json["switches"].push_back({{"step", change.step},

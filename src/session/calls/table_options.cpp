@@ -34,7 +34,7 @@ std::string problem_of(const TensorPolicy& rule) {
   return policy::problem_of(rule.sync);
 }
 
-/// Sets the codecs of `options` as the rule for this tensor says, and returns the rule's staleness.
+/// Sets the codecs and the store of `options` as the rule for this tensor says, and returns the rule's staleness.
 template <class Options>
 std::uint64_t follow_rule(const Policy& policy, std::string_view tensor_name, Options& options) {
   const TensorInfo tensor{.name = std::string(tensor_name),
@@ -68,6 +68,10 @@ std::uint64_t follow_rule(const Policy& policy, std::string_view tensor_name, Op
     static_cast<void>(table::RowCodec(options.codec, 1));
   } catch (const Error& error) {
     fail(place + ": " + error.what(), error.code());
+  }
+  if (!rule.sync.store.empty()) {
+    options.store = rule.sync.store;
+    options.memory = rule.sync.memory;
   }
   return rule.sync.staleness;
 }

@@ -88,6 +88,8 @@ class StateWriter {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
   /// Returns the hash of all bytes that were written.
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_.value(); }
+  /// Whether there is no stream, so that put() does not look at the data.
+  [[nodiscard]] bool only_counts() const noexcept { return stream_ == nullptr; }
 
  private:
   void write(std::span<const std::byte> bytes) {

@@ -16,12 +16,14 @@ void put_table(StateWriter& out, const table::SavedTable& table) {
   out.number(static_cast<std::uint32_t>(table.optimizer));
   out.number(table.layout);
   out.number(static_cast<std::uint64_t>(table.own.size()));
-  for (const table::Shard::Row& row : table.own) {
-    out.number(row.id);
-  }
-  for (const table::Shard::Row& row : table.own) {
-    out.numbers(row.values);
-    out.numbers(row.accumulators);
+  out.numbers(std::span(table.own));
+  if (out.only_counts()) {  // rows may have to be read from a file
+    out.put(nullptr, table.own.size() * table.row_floats() * sizeof(float));
+  } else if (table.shard != nullptr) {
+    table.shard->visit(table.own, [&](const table::Shard::Row& row) {
+      out.numbers(row.values);
+      out.numbers(row.accumulators);
+    });
   }
 }
 

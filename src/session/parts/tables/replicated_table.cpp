@@ -6,6 +6,7 @@
 
 #include "table/merge.hpp"
 #include "table/options.hpp"
+#include "table/row_batch.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -33,10 +34,17 @@ void ReplicatedTable::check(const char* call, std::span<const std::uint64_t> ids
   }
 }
 
+void ReplicatedTable::bring_pushed() {
+  if (store_.shard().tier() != nullptr) {
+    table::RowBatch rows(pushes_.ids());
+    static_cast<void>(rows.advance(store_.shard(), true, [](std::size_t, const float*, std::uint64_t) {}));
+  }
+}
+
 void ReplicatedTable::save(table::SavedTable& to) {
   const auto copy = std::make_shared<const Shard>(store_.shard().copy());
-  to.own = copy->sorted();
-  std::erase_if(to.own, [this](const Shard::Row& row) { return !store_.owns(row.id); });
+  to.own = copy->ids();
+  std::erase_if(to.own, [this](std::uint64_t id) { return !store_.owns(id); });
   to.shard = copy;
 }
 
@@ -44,7 +52,7 @@ bool ReplicatedTable::restore(const Shard::Row& row) {
   if (!store_.holds(row.id)) {
     return true;
   }
-  if (!store_.shard().find(row.id).empty()) {
+  if (store_.shard().contains(row.id)) {
     return false;
   }
   store_.shard().restore(row);

@@ -44,12 +44,14 @@ class ReplicatedTable {
   void send_pushes(std::uint32_t number, std::vector<wire::Bytes>& to) const { pushes_.send(store_, number, to); }
   void take_pushes(wire::ByteReader& in, double weight) { pushes_.take(store_, in, weight); }
   void add_up(bool weighted, std::optional<double> divisor) { pushes_.add_up(store_, weighted, divisor); }
+  /// With a store: brings the rows to memory that count() will change, as far as they fit.
+  void bring_pushed();
   /// Applies the pushes, because the step counts.
   void count() { pushes_.apply(store_.shard()); }
   void forget_pushes() { pushes_ = {}; }
 
   /// Saves the rows of which this rank has the first copy, as they are now. Rows that change afterwards take additional
-  /// memory until `to` is gone.
+  /// memory, or with a store room in the file, until `to` is gone.
   void save(table::SavedTable& to);
   /// Restores a row from a file if this rank has a copy of it. Returns false if the row came before.
   [[nodiscard]] bool restore(const table::Shard::Row& row);

@@ -1,9 +1,9 @@
 #include "session/parts/tables/row_move.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/units.hpp"
+#include "table/id_codec.hpp"
 #include "table/replica_ring.hpp"
 #include "table/row_block.hpp"
 
@@ -16,7 +16,7 @@ RowMove::RowMove(table::RowStore& store)
       codec_("exact", static_cast<std::uint32_t>(table::row_floats(store.options().optimizer, store.options().width))) {
 }
 
-RowMove::RowsByRank RowMove::rows_for(const TableWorld& from, const TableWorld& to, int self) const {
+RowMove::IdsByRank RowMove::rows_for(const TableWorld& from, const TableWorld& to, int self) const {
   std::vector<int> now;  // the rank in `to`, by rank in `from`; -1: it has ended
   std::vector<bool> left;
   for (const Processes::Id who : from.members) {
@@ -33,11 +33,11 @@ RowMove::RowsByRank RowMove::rows_for(const TableWorld& from, const TableWorld& 
                     " ranks that held a copy of them have ended; start the job again from a checkpoint (gradwire run "
                     "--restarts), or ask for more copies");
   }
-  RowsByRank rows(to.members.size());
+  IdsByRank rows(to.members.size());
   std::vector<int> have;
-  for (const Shard::Row& row : store_.shard().sorted()) {
+  for (const std::uint64_t id : store_.shard().ids()) {
     have.clear();
-    for (const int rank : before.holders(row.id)) {
+    for (const int rank : before.holders(id)) {
       if (now[static_cast<std::size_t>(rank)] >= 0) {
         have.push_back(now[static_cast<std::size_t>(rank)]);
       }
@@ -45,49 +45,56 @@ RowMove::RowsByRank RowMove::rows_for(const TableWorld& from, const TableWorld& 
     if (have.front() != self) {
       continue;  // another rank sends it
     }
-    for (const int rank : store_.ring().holders(row.id)) {
+    for (const int rank : store_.ring().holders(id)) {
       if (std::ranges::find(have, rank) == have.end()) {
-        rows[static_cast<std::size_t>(rank)].push_back(row);
+        rows[static_cast<std::size_t>(rank)].push_back(id);
       }
     }
   }
   return rows;
 }
 
-void RowMove::send(std::span<const Shard::Row> rows, std::size_t& next, std::uint64_t bytes, wire::Bytes& out) const {
+void RowMove::send(std::span<const std::uint64_t> ids, std::size_t& next, std::uint64_t bytes, wire::Bytes& out) const {
   const std::uint64_t most = std::max<std::uint64_t>(1, bytes / codec_.row_bytes());
-  const auto part = rows.subspan(next, std::min<std::uint64_t>(most, rows.size() - next));
-  std::vector<std::uint64_t> ids;
-  std::ranges::transform(part, std::back_inserter(ids), &Shard::Row::id);
-  std::vector<float> floats;
-  const auto floats_of = [&](std::size_t i) {
-    floats.assign(part[i].values.begin(), part[i].values.end());
-    floats.insert(floats.end(), part[i].accumulators.begin(), part[i].accumulators.end());
-    return floats.data();
-  };
-  wire::put_varint(out, ids.size());
-  table::put_rows(ids, codec_, floats_of, out);
+  const auto part = ids.subspan(next, std::min<std::uint64_t>(most, ids.size() - next));
+  wire::put_varint(out, part.size());
+  table::encode_ids(part, out);
+  out.reserve(out.size() + part.size() * codec_.row_bytes());
+  store_.shard().visit(part, [&](const Shard::Row& row) {
+    wire::put(out, row.values.data(), row.values.size_bytes());
+    wire::put(out, row.accumulators.data(), row.accumulators.size_bytes());
+  });
   next += part.size();
 }
 
 void RowMove::stage(wire::ByteReader& in) {
   const auto count = in.varint();
   const table::RowBlock block = table::take_rows(in, count, store_.options().rows, codec_);
-  const std::size_t before = floats_.size();
-  ids_.insert(ids_.end(), block.ids.begin(), block.ids.end());
-  floats_.resize(before + block.rows.size() / sizeof(float));
-  std::ranges::copy(block.rows, std::as_writable_bytes(std::span(floats_).subspan(before)).begin());
+  if (!staged_) {
+    store_.shard().give_back();
+    staged_ = store_.empty_shard();
+  }
+  std::vector<float> floats(codec_.row_bytes() / sizeof(float));
+  for (std::size_t i = 0; i < block.ids.size(); ++i) {
+    codec_.decode(block.rows.data() + i * codec_.row_bytes(), floats.data());
+    const std::span<const float> row(floats);
+    staged_->restore({block.ids[i], row.first(store_.options().width), row.subspan(store_.options().width)});
+  }
 }
 
 void RowMove::install() {
-  std::vector<Shard::Row> kept = store_.shard().sorted();
-  if (std::erase_if(kept, [this](const Shard::Row& row) { return !store_.holds(row.id); }) > 0) {
-    store_.replace(kept);
+  std::vector<std::uint64_t> kept = store_.shard().ids();
+  const auto restore_in = [](Shard& to) { return [&to](const Shard::Row& row) { to.restore(row); }; };
+  if (std::erase_if(kept, [this](std::uint64_t id) { return !store_.holds(id); }) > 0) {
+    Shard rest = store_.empty_shard();
+    store_.shard().give_back();
+    store_.shard().visit(kept, restore_in(rest));
+    store_.replace(std::move(rest));
   }
-  const std::size_t each = codec_.row_bytes() / sizeof(float);
-  for (std::size_t i = 0; i < ids_.size(); ++i) {
-    const auto floats = std::span<const float>(floats_).subspan(i * each, each);
-    store_.shard().restore({ids_[i], floats.first(store_.options().width), floats.subspan(store_.options().width)});
+  if (staged_) {
+    staged_->give_back();
+    staged_->visit(staged_->ids(), restore_in(store_.shard()));
+    staged_.reset();
   }
 }
 

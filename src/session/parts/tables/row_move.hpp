@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,21 +18,20 @@ class RowMove {
  public:
   explicit RowMove(table::RowStore& store);
 
-  using RowsByRank = std::vector<std::vector<table::Shard::Row>>;
-  /// Returns the rows that this rank, `self` of world `to`, must send to each rank; they are valid until install().
+  using IdsByRank = std::vector<std::vector<std::uint64_t>>;
+  /// Returns the ids of the rows that this rank, `self` of world `to`, must send to each rank, ascending.
   /// Throws Error(too_few) if all copies of some rows are gone.
-  [[nodiscard]] RowsByRank rows_for(const TableWorld& from, const TableWorld& to, int self) const;
-  /// Appends to `out` about `bytes` bytes of the rows in `rows` from `next` on, and advances `next`.
-  void send(std::span<const table::Shard::Row> rows, std::size_t& next, std::uint64_t bytes, wire::Bytes& out) const;
+  [[nodiscard]] IdsByRank rows_for(const TableWorld& from, const TableWorld& to, int self) const;
+  /// Appends to `out` about `bytes` bytes of the rows `ids` from `next` on, and advances `next`.
+  void send(std::span<const std::uint64_t> ids, std::size_t& next, std::uint64_t bytes, wire::Bytes& out) const;
   void stage(wire::ByteReader& in);
   /// Adds the staged rows to the store, and removes the rows that the new world does not give to this rank.
   void install();
 
  private:
   table::RowStore& store_;
-  table::RowCodec codec_;  // exact, for rows with their optimizer state
-  std::vector<std::uint64_t> ids_;
-  std::vector<float> floats_;  // values and optimizer state of `ids_`
+  table::RowCodec codec_;               // exact, for rows with their optimizer state
+  std::optional<table::Shard> staged_;  // rows that have come
 };
 
 }  // namespace gradwire::session

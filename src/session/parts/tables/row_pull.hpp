@@ -17,11 +17,10 @@ namespace gradwire::session {
 /// take() for each answer, and give().
 class RowPull {
  public:
-  RowPull(const table::RowStore& store, TableStatistics& counts, std::span<const std::uint64_t> ids,
-          std::size_t world_size);
+  RowPull(table::RowStore& store, TableStatistics& counts, std::span<const std::uint64_t> ids, std::size_t world_size);
 
   [[nodiscard]] wire::Bytes ask(std::size_t rank) const;
-  [[nodiscard]] static wire::Bytes answer(const table::RowStore& store, const wire::Bytes& asked, std::size_t from);
+  [[nodiscard]] static wire::Bytes answer(table::RowStore& store, const wire::Bytes& asked, std::size_t from);
   [[nodiscard]] std::uint64_t answer_bytes(std::size_t rank) const {
     return asked_[rank].size() * store_.codec().row_bytes();
   }

@@ -96,6 +96,10 @@ std::string SessionTables::explain() const {
                          : ": so much of memory and of pushes more than with one copy, and rows survive the end "
                            "of " +
                                std::to_string(copies - 1) + (copies == 2 ? " rank\n" : " ranks\n"));
+    if (!options.store.empty()) {
+      text += "table \"" + options.name + "\": at most " + format_bytes(options.memory) +
+              " of memory on this rank, the other rows in " + options.store + "\n";
+    }
   }
   return text;
 }
@@ -135,6 +139,22 @@ void SessionTables::agree(exchange::Peers& peers) {
 
 TableStatistics SessionTables::statistics(std::uint32_t number) const {
   return tables_[known(number, "table_statistics")].statistics();
+}
+
+std::vector<RowTable> SessionTables::row_tables() const {
+  std::vector<RowTable> all;
+  for (const ReplicatedTable& table : tables_) {
+    const TableStatistics found = table.statistics();
+    all.push_back({.name = table.options().name,
+                   .rows_held = found.rows_held,
+                   .rows_in_memory = found.store.rows_in_memory,
+                   .rows_in_file = found.store.rows_in_file,
+                   .hits = found.store.hits,
+                   .reads = found.store.reads,
+                   .memory_bytes = found.store.memory_bytes,
+                   .file_bytes = found.store.file_bytes});
+  }
+  return all;
 }
 
 void SessionTables::check_pull(std::uint32_t number, std::span<const std::uint64_t> ids, std::size_t elements) const {
@@ -212,6 +232,7 @@ void SessionTables::exchange_pushes(exchange::Peers& peers, Reduction reduction,
   }
   for (ReplicatedTable& table : tables_) {
     table.add_up(weight.has_value(), reduction == Reduction::mean ? std::optional(total) : std::nullopt);
+    table.bring_pushed();  // so that an error of the file comes before the step counts
   }
 }
 
@@ -271,7 +292,7 @@ void SessionTables::move(exchange::Peers& peers, bool holds) {
     return;
   }
   moves_.clear();
-  std::vector<RowMove::RowsByRank> rows;
+  std::vector<RowMove::IdsByRank> rows;
   for (ReplicatedTable& table : tables_) {
     rows.push_back(moves_.emplace_back(table.store()).rows_for(*from, world_, rank_));
   }
@@ -283,7 +304,7 @@ void SessionTables::move(exchange::Peers& peers, bool holds) {
     bool mine = false;
     for (std::size_t rank = 0; rank < world; ++rank) {
       for (std::uint32_t number = 0; number < tables_.size(); ++number) {
-        const std::vector<table::Shard::Row>& all = rows[number][rank];
+        const std::vector<std::uint64_t>& all = rows[number][rank];
         if (next[number][rank] < all.size() && messages[rank].size() < kMovedBytes) {
           wire::put_varint(messages[rank], number);
           moves_[number].send(all, next[number][rank], kMovedBytes, messages[rank]);
@@ -338,8 +359,9 @@ std::vector<table::SavedTable> SessionTables::save() {
   return saved;
 }
 
-SessionTables::Loading::Loading(const SessionTables& to) {
-  for (const ReplicatedTable& table : to.tables_) {
+SessionTables::Loading::Loading(SessionTables& to) {
+  for (ReplicatedTable& table : to.tables_) {
+    table.store().shard().give_back();  // for the rows that are loaded
     tables_.emplace_back(table.options());
     tables_.back().enter(to.world_, to.rank_);
   }

@@ -10,6 +10,7 @@
 
 #include "exchange/peers.hpp"
 #include "gradwire/reduction.hpp"
+#include "gradwire/statistics.hpp"
 #include "session/parts/tables/replicated_table.hpp"
 #include "session/parts/tables/row_move.hpp"
 #include "table/saved_rows.hpp"
@@ -56,6 +57,8 @@ class SessionTables {
   void install();
 
   [[nodiscard]] TableStatistics statistics(std::uint32_t number) const;
+  /// Returns where the rows of each table lie.
+  [[nodiscard]] std::vector<RowTable> row_tables() const;
 
   /// What files hold. heads() describes each table; save() also has the rows of which this rank has the first copy.
   [[nodiscard]] std::vector<table::SavedTable> heads() const;
@@ -65,7 +68,7 @@ class SessionTables {
   class Loading final : public table::RowSink {
    public:
     Loading() = default;
-    explicit Loading(const SessionTables& to);
+    explicit Loading(SessionTables& to);
     [[nodiscard]] bool wants(std::size_t number, const table::SavedTable& table) override;
     [[nodiscard]] bool take(std::size_t number, const table::Shard::Row& row) override;
 

@@ -30,6 +30,8 @@ class StepPushes {
   /// Adds up the gradients of all parts, times their weights if `weighted`. For a mean, it divides the sums by
   /// `divisor`.
   void add_up(const table::RowStore& store, bool weighted, std::optional<double> divisor);
+  /// The ids of the rows that apply() changes.
+  [[nodiscard]] const std::vector<std::uint64_t>& ids() const noexcept { return sums_.ids; }
   /// Applies the sums to `rows`, and forgets all pushes.
   void apply(table::Shard& rows);
 

@@ -60,6 +60,7 @@ void TablesPart::load(const SavedState& /*state*/) {
   if (loading_) {
     tables_.load(std::move(*loading_));
     loading_.reset();
+    report();
   }
 }
 
@@ -79,6 +80,13 @@ void TablesPart::commit() {
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::out_of_memory, "finish: no memory for the rows that this step has pushed to tables");
   }
+  report();
+}
+
+void TablesPart::report() {
+  std::vector<RowTable> found = tables_.row_tables();
+  const MutexLock lock(reported_);
+  row_tables_ = std::move(found);
 }
 
 void TablesPart::install() {

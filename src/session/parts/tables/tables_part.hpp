@@ -5,13 +5,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/mutex.hpp"
 #include "session/part/part.hpp"
 #include "session/parts/tables/session_tables.hpp"
 
 namespace gradwire::session {
 
-/// Only the thread that makes steps uses it.
+/// Only the thread that makes steps uses it, except for reports.
 class TablesPart final : public Part, public StepParticipant, public SharedOut, public RowLoader {
  public:
   explicit TablesPart(PartInputs inputs) : inputs_(std::move(inputs)) {}
@@ -33,6 +35,10 @@ class TablesPart final : public Part, public StepParticipant, public SharedOut, 
   void save(SavedState& state) override { state.tables = tables_.save(); }
   void load(const SavedState& state) override;
   [[nodiscard]] std::string explain() const override { return tables_.explain(); }
+  void add_to(SessionStatistics& statistics) const override {
+    const MutexLock lock(reported_);
+    statistics.tables = row_tables_;
+  }
 
   [[nodiscard]] table::RowSink& begin_rows() override;
   void forget_rows() override { loading_.reset(); }
@@ -46,10 +52,13 @@ class TablesPart final : public Part, public StepParticipant, public SharedOut, 
 
  private:
   void enter();
+  void report();
 
   const PartInputs inputs_;
   SessionTables tables_;
   std::optional<SessionTables::Loading> loading_;
+  mutable Mutex reported_;
+  std::vector<RowTable> row_tables_ GUARDED_BY(reported_);  // after the last step
 };
 
 [[nodiscard]] std::unique_ptr<Part> make_tables(const PartInputs& inputs);

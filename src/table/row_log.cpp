@@ -1,0 +1,333 @@
+#include "table/row_log.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/current_error.hpp"
+
+namespace gradwire::table {
+namespace {
+
+constexpr std::size_t kMostPageBytes = 64 << 10;
+constexpr std::uint64_t kLeastFree = 16;  // segments; cleaning less would be no gain
+
+std::size_t rounded_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+std::size_t record_bytes_of(std::uint32_t floats) {
+  return rounded_up(sizeof(RecordHead) + floats * sizeof(float), sizeof(RecordHead));
+}
+
+/// Returns the smallest pages of which records leave at most a quarter unused; otherwise those that fit one record.
+std::size_t page_bytes_of(std::size_t record) {
+  for (std::size_t page = memory::kFileUnit; page <= kMostPageBytes; page += memory::kFileUnit) {
+    if (page % record * 4 <= page && page >= record) {
+      return page;
+    }
+  }
+  return rounded_up(record, memory::kFileUnit);
+}
+
+std::size_t segment_pages_of(std::uint64_t memory, std::size_t page) {
+  const std::uint64_t bytes = std::clamp<std::uint64_t>(memory / 128, 32 << 10, 256 << 10);
+  return std::max<std::size_t>(1, bytes / page);
+}
+
+std::size_t batch_of(std::uint64_t memory, std::size_t page) {
+  const std::uint64_t bytes = std::clamp<std::uint64_t>(memory / 128, 64 << 10, 512 << 10);
+  return std::max<std::size_t>(8, bytes / page);
+}
+
+/// The exception that is being thrown, with `code` in place of invalid_argument, which says of a table that it goes on.
+Error file_error(ErrorCode code) {
+  Error error = current_error();
+  return error.code() == ErrorCode::invalid_argument ? Error(code, error.what()) : error;
+}
+
+}  // namespace
+
+// Reading.
+
+RowFetch::~RowFetch() {
+  try {
+    wait();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody wants these records any more
+  }
+  log_->end_reads(pages_);
+}
+
+bool RowFetch::done() {
+  while (ended_ < tickets_.size() && log_->file_.done(tickets_[ended_])) {
+    ++ended_;
+  }
+  return ended_ == tickets_.size();
+}
+
+void RowFetch::wait() {
+  std::optional<Error> first;
+  for (const memory::PageFile::Ticket& ticket : std::exchange(tickets_, {})) {
+    try {
+      log_->file_.wait(ticket);
+    } catch (...) {
+      first = first ? first : file_error(ErrorCode::corrupt);
+    }
+  }
+  ended_ = 0;
+  if (first) {
+    throw Error(*first);
+  }
+}
+
+RecordView RowFetch::find(std::uint32_t record) const noexcept {
+  const std::uint64_t page = log_->page_of(record);
+  const auto at = std::lower_bound(pages_.begin(), pages_.end(), page);
+  if (at == pages_.end() || *at != page) {
+    return {};
+  }
+  const std::byte* memory = memory_.data() + static_cast<std::size_t>(at - pages_.begin()) * log_->file_.page_bytes() +
+                            log_->offset_of(record);
+  return {reinterpret_cast<const RecordHead*>(memory), reinterpret_cast<const float*>(memory + sizeof(RecordHead))};
+}
+
+std::unique_ptr<RowFetch> RowLog::fetch(std::span<const Record> records) {
+  std::unique_ptr<RowFetch> fetch(new RowFetch(shared_from_this()));
+  std::vector<std::uint64_t> pages;
+  pages.reserve(records.size());
+  for (const Record record : records) {
+    pages.push_back(page_of(record));
+  }
+  std::sort(pages.begin(), pages.end());
+  pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
+  const std::size_t bytes = file_.page_bytes();
+  fetch->memory_ = memory::Block(pages.size() * bytes, memory::MemoryUse::tables);
+  std::vector<bool> here(pages.size());  // a segment that is not written yet
+  {
+    const MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      Segment& segment = segments_[pages[i] / segment_pages_];
+      ++segment.readers;
+      if (segment.state == Segment::State::buffered) {
+        std::memcpy(fetch->memory_.data() + i * bytes,
+                    buffers_[segment.buffer].memory.data() + pages[i] % segment_pages_ * bytes, bytes);
+        here[i] = true;
+      }
+    }
+    fetch->pages_ = std::move(pages);
+  }
+  for (std::size_t i = 0; i < fetch->pages_.size();) {
+    std::size_t end = i + 1;
+    while (!here[i] && end < fetch->pages_.size() && !here[end] && fetch->pages_[end] == fetch->pages_[end - 1] + 1) {
+      ++end;
+    }
+    if (!here[i]) {
+      fetch->tickets_.push_back(
+          file_.read(fetch->pages_[i], std::span(fetch->memory_.data() + i * bytes, (end - i) * bytes)));
+    }
+    i = end;
+  }
+  return fetch;
+}
+
+void RowLog::end_reads(const std::vector<std::uint64_t>& pages) noexcept {
+  const MutexLock lock(mutex_);
+  for (const std::uint64_t page : pages) {
+    const auto segment = static_cast<std::uint32_t>(page / segment_pages_);
+    --segments_[segment].readers;
+    free_if_empty(segment);
+  }
+}
+
+// Writing.
+
+RowLog::RowLog(Options options)
+    : table_(std::move(options.table)),
+      record_floats_(options.floats),
+      record_bytes_(record_bytes_of(options.floats)),
+      page_records_(page_bytes_of(record_bytes_) / record_bytes_),
+      segment_pages_(segment_pages_of(options.memory, page_bytes_of(record_bytes_))),
+      segment_records_(segment_pages_ * page_records_),
+      batch_(batch_of(options.memory, page_bytes_of(record_bytes_))),
+      file_({.folder = std::move(options.folder),
+             .holds = "table \"" + table_ + "\"",
+             .page_bytes = page_bytes_of(record_bytes_),
+             .in_flight = static_cast<std::uint32_t>(kMostFetches * batch_ + kBuffers)},
+            options.requests) {
+  const MutexLock lock(mutex_);
+  buffers_.resize(kBuffers);
+}
+
+RowLog::~RowLog() {
+  const MutexLock lock(mutex_);
+  for (const std::uint8_t buffer : writing_) {
+    try {
+      file_.wait(buffers_[buffer].ticket);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): nobody needs the records any more
+    }
+  }
+}
+
+std::uint64_t RowLog::buffer_bytes() const noexcept {
+  return (kBuffers * segment_pages_ + kMostFetches * batch_) * file_.page_bytes();
+}
+
+void RowLog::end_write(Buffer& buffer) {
+  Segment& segment = segments_[buffer.segment];
+  try {
+    file_.wait(std::exchange(buffer.ticket, {}));
+  } catch (...) {
+    failure_ = file_error(ErrorCode::out_of_memory);
+    throw Error(*failure_);
+  }
+  segment.state = Segment::State::written;
+  buffer.in_use = false;
+  free_if_empty(buffer.segment);
+}
+
+void RowLog::open_segment() {
+  while (!writing_.empty() && (writing_.size() >= kBuffers || file_.done(buffers_[writing_.front()].ticket))) {
+    const std::uint8_t oldest = writing_.front();
+    writing_.pop_front();
+    end_write(buffers_[oldest]);
+  }
+  const auto buffer = std::find_if(buffers_.begin(), buffers_.end(), [](const Buffer& each) { return !each.in_use; });
+  if (free_.empty()) {
+    if ((segments_.size() + 1) * segment_records_ > kMostRecords) {
+      throw Error(ErrorCode::out_of_memory, "table \"" + table_ + "\": its file in " + file_.folder().string() +
+                                                " holds " + std::to_string(segments_.size() * segment_records_) +
+                                                " rows, and can hold no more; use more ranks");
+    }
+    free_.push_back(static_cast<std::uint32_t>(segments_.size()));
+    segments_.emplace_back();
+  }
+  if (buffer->memory.empty()) {
+    buffer->memory = memory::Block(segment_pages_ * file_.page_bytes(), memory::MemoryUse::tables);
+    std::memset(buffer->memory.data(), 0, buffer->memory.bytes());
+  }
+  buffer->segment = free_.back();
+  free_.pop_back();
+  buffer->in_use = true;
+  open_ = static_cast<std::uint8_t>(buffer - buffers_.begin());
+  segments_[buffer->segment] = {.live = 0, .readers = 0, .state = Segment::State::buffered, .buffer = open_};
+  ++in_file_;
+  next_ = 0;
+  is_open_ = true;
+}
+
+void RowLog::close_segment() {
+  Buffer& buffer = buffers_[open_];
+  is_open_ = false;
+  try {
+    buffer.ticket = file_.write(std::uint64_t{buffer.segment} * segment_pages_,
+                                std::span<const std::byte>(buffer.memory.data(), segment_pages_ * file_.page_bytes()));
+  } catch (...) {
+    failure_ = file_error(ErrorCode::out_of_memory);
+    throw Error(*failure_);
+  }
+  writing_.push_back(open_);
+}
+
+RowLog::Record RowLog::append(const RecordHead& head, const float* floats) {
+  const MutexLock lock(mutex_);
+  if (failure_) {
+    throw Error(*failure_);
+  }
+  if (!is_open_) {
+    open_segment();
+  }
+  Buffer& buffer = buffers_[open_];
+  const auto record = static_cast<Record>(buffer.segment * segment_records_ + next_);
+  std::byte* memory =
+      buffer.memory.data() + next_ / page_records_ * file_.page_bytes() + next_ % page_records_ * record_bytes_;
+  std::memcpy(memory, &head, sizeof head);
+  std::memcpy(memory + sizeof head, floats, record_floats_ * sizeof(float));
+  ++segments_[buffer.segment].live;
+  ++live_;
+  if (++next_ == segment_records_) {
+    close_segment();
+  }
+  return record;
+}
+
+void RowLog::free_if_empty(std::uint32_t number) noexcept {
+  Segment& segment = segments_[number];
+  if (segment.state == Segment::State::written && segment.live == 0 && segment.readers == 0 && users_ <= 1 &&
+      !recount_) {
+    segment.state = Segment::State::free;
+    free_.push_back(number);
+    --in_file_;
+  }
+}
+
+void RowLog::release(Record record) noexcept {
+  const MutexLock lock(mutex_);
+  if (users_ > 1 || recount_) {
+    recount_ = true;  // another user may need the record
+    return;
+  }
+  const auto segment = static_cast<std::uint32_t>(record / segment_records_);
+  --segments_[segment].live;
+  --live_;
+  free_if_empty(segment);
+}
+
+// Garbage.
+
+void RowLog::add_user() noexcept {
+  const MutexLock lock(mutex_);
+  ++users_;
+}
+
+void RowLog::remove_user() noexcept {
+  const MutexLock lock(mutex_);
+  --users_;
+  recount_ = true;  // what it appended
+}
+
+std::uint64_t RowLog::users() const noexcept {
+  const MutexLock lock(mutex_);
+  return users_;
+}
+
+bool RowLog::wants_recount() const noexcept {
+  const MutexLock lock(mutex_);
+  return recount_ && users_ == 1;
+}
+
+void RowLog::begin_recount() {
+  for (Segment& segment : segments_) {
+    segment.live = 0;
+  }
+}
+
+void RowLog::end_recount() {
+  recount_ = false;
+  live_ = 0;
+  for (std::uint32_t segment = 0; segment < segments_.size(); ++segment) {
+    live_ += segments_[segment].live;
+    free_if_empty(segment);
+  }
+}
+
+bool RowLog::wants_cleaning() const noexcept {
+  const MutexLock lock(mutex_);
+  return users_ == 1 && !recount_ && !failure_ && in_file_ > kLeastFree &&
+         (in_file_ - kLeastFree) * segment_records_ > live_ + live_ / 2;
+}
+
+std::vector<RowLog::Record> RowLog::most_garbage() {
+  const MutexLock lock(mutex_);
+  const Segment* victim = nullptr;
+  for (const Segment& segment : segments_) {
+    if (segment.state == Segment::State::written && segment.readers == 0 &&
+        (victim == nullptr || segment.live < victim->live)) {
+      victim = &segment;
+    }
+  }
+  std::vector<Record> records(victim == nullptr ? 0 : segment_records_);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    records[i] = static_cast<Record>(static_cast<std::size_t>(victim - segments_.data()) * segment_records_ + i);
+  }
+  return records;
+}
+
+}  // namespace gradwire::table
