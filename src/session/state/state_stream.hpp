@@ -79,7 +79,6 @@ class StateWriter {
   }
   /// Counts bytes of values that need not be read for it.
   void count(std::uint64_t bytes) noexcept { bytes_ += bytes; }
-  [[nodiscard]] bool only_counts() const noexcept { return stream_ == nullptr; }
   void text(std::string_view text) {
     number(static_cast<std::uint32_t>(text.size()));
     put(text.data(), text.size());
