@@ -19,6 +19,8 @@ std::uint64_t key_of_process() {
 
 }  // namespace
 
+std::string process_text() { return std::to_string(getpid()) + "-" + std::to_string(key_of_process()); }
+
 void clear_window(void* data, std::size_t bytes) {
   cudaStream_t stream = nullptr;
   cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), "making a stream");

@@ -16,6 +16,8 @@ namespace gradwire::memory {
 /// CUDA.
 [[nodiscard]] std::string device_bus(int device);
 
+/// Returns a text that no other process has, without a space.
+[[nodiscard]] std::string process_text();
 /// Zeroes new memory of the current device, and waits for that alone: other work may wait for another rank.
 void clear_window(void* data, std::size_t bytes);
 

@@ -191,6 +191,13 @@ INSTANTIATE_TEST_SUITE_P(
               node.resident = 1;
             },
             "do not fit on it at once"},
+        Off{"a GPU whose blocks other windows have",
+            [](test::HostWindows& node, int rank) {
+              node.gpu = "shared";
+              node.resident = 5;
+              node.taken = rank == 1 ? 2 : 1;
+            },
+            "do not fit on it at once"},
         Off{"two hosts", [](test::HostWindows& node, int rank) { node.host = rank == 0 ? "a" : "b"; }, ""}));
 
 TEST(DeviceNodeKernel, OneRankThatForbidsItKeepsAllFromIt) {

@@ -18,7 +18,9 @@ std::string HostDevice::open_windows(const memory::AllGather& all_gather, std::c
       const std::string own = "GPU " + std::to_string(device_.rank());
       return {.host = device_.in_node.host,
               .device = device_.in_node.gpu.empty() ? own : device_.in_node.gpu,
-              .blocks = device_.in_node.resident};
+              .process = "rank" + std::to_string(device_.rank()),
+              .blocks = device_.in_node.resident,
+              .taken = device_.in_node.taken};
     }
     [[nodiscard]] kernels::WindowWords& words() override { return device_.window_words_; }
     [[nodiscard]] std::unique_ptr<memory::PeerWindows> map(std::uint64_t bytes, const memory::AllGather& all_gather,

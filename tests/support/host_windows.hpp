@@ -19,6 +19,7 @@ struct HostWindows {
   std::string host = "a host";
   std::string gpu;                // empty: the rank has one of its own
   std::uint32_t resident = 2;     // blocks that the GPU can run at once
+  std::uint32_t taken = 0;        // of these, those of the rank's other windows
   std::string broken;             // what fails on the rank before windows are mapped
   std::string refuses;            // why the rank does not map windows
   bool loses_a_word = false;      // of those that others write to test its window

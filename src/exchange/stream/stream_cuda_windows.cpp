@@ -34,6 +34,7 @@ std::string CudaDevice::open_windows(const memory::AllGather& all_gather, std::c
       words_ = new (device_.pinned_->acquire(sizeof(kernels::WindowWords))) kernels::WindowWords;
       return {.host = transport::tcp::host_identity(),
               .device = memory::device_bus(device_.device_),
+              .process = memory::process_text(),
               .blocks = kernels::resident_window_blocks(),
               .taken = blocks_of(device_.device_),
               .allowed = device_.backend_->most_blocks()};

@@ -23,8 +23,8 @@ bool has_window_kernel(const codec::Codec& first, const codec::Codec& second) {
 }
 
 std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_device, std::uint32_t taken) noexcept {
-  const std::uint32_t share = resident / std::max(1U, ranks_of_device);
-  return std::min(kernels::kMostWindowBlocks, share > taken ? share - taken : 0);
+  const std::uint32_t left = resident > taken ? resident - taken : 0;
+  return std::min(kernels::kMostWindowBlocks, left / std::max(1U, ranks_of_device));
 }
 
 WindowCalls::WindowCalls(std::unique_ptr<memory::PeerWindows> windows, const kernels::WindowShape& shape,

@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kWindowSlotBytes = kMostChunkBytes;
 static_assert(kWindowSlotBytes % 16 == 0);
 
 /// The number of blocks of a rank's kernels, so that those of all ranks of a device are resident at once; 0: they do
-/// not fit. `resident`: how many the device can run; `taken`: how many other windows of this rank's process have there.
+/// not fit. `resident`: how many the device can run; `taken`: how many other windows have there.
 [[nodiscard]] std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_device,
                                           std::uint32_t taken = 0) noexcept;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,24 @@ std::vector<std::string> compare(const Said& said, const memory::AllGather& all_
   return all;
 }
 
+// Returns the blocks of all other windows on this rank's GPU. Ranks may share a process. Every rank calls it.
+std::uint32_t taken_on(const WindowSeat& seat, const std::string& place, const std::vector<std::string>& places,
+                       const memory::AllGather& all_gather) {
+  const std::vector<std::string> said = all_gather(seat.process + " " + std::to_string(seat.taken));
+  std::map<std::string, std::uint32_t> by_process;
+  for (std::size_t rank = 0; rank < said.size(); ++rank) {
+    if (places[rank] == place) {
+      const std::size_t space = said[rank].find(' ');
+      by_process[said[rank].substr(0, space)] = static_cast<std::uint32_t>(std::stoul(said[rank].substr(space + 1)));
+    }
+  }
+  std::uint32_t taken = 0;
+  for (const auto& [process, blocks] : by_process) {
+    taken += blocks;
+  }
+  return taken;
+}
+
 bool passes(WindowSource& source, const WindowCalls& calls, std::chrono::milliseconds timeout) {
   kernels::WindowPlaces places = calls.places();
   const std::chrono::milliseconds patience = timeout.count() == 0 ? kTestTimeout : std::min(timeout, kTestTimeout);
@@ -76,7 +95,7 @@ std::unique_ptr<WindowCalls> open_windows(WindowSource& source, int rank, const 
     return nullptr;
   }
   const auto sharing = static_cast<std::uint32_t>(std::count(places.begin(), places.end(), place.answer));
-  std::uint32_t blocks = window_blocks(seat.blocks, sharing, seat.taken);
+  std::uint32_t blocks = window_blocks(seat.blocks, sharing, taken_on(seat, place.answer, places, all_gather));
   blocks = seat.allowed != 0 ? std::min(blocks, seat.allowed) : blocks;
   for (const std::string& fits : all_gather(std::to_string(blocks))) {
     blocks = std::min(blocks, static_cast<std::uint32_t>(std::stoul(fits)));

@@ -22,8 +22,9 @@ inline constexpr std::string_view kSeveralHosts = "not all ranks are on one host
 struct WindowSeat {
   std::string host;           // the same for all ranks of a host, and no other
   std::string device;         // the same for all ranks of that host whose kernels run on one GPU
+  std::string process;        // of that host; has no space
   std::uint32_t blocks = 0;   // of its kernels over windows, those that the GPU can run at once
-  std::uint32_t taken = 0;    // those of this process's other windows on that GPU
+  std::uint32_t taken = 0;    // those of the process's other windows on that GPU
   std::uint32_t allowed = 0;  // that the policy allows; 0: any number
 };
 

