@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <set>
 #include <string>
@@ -104,6 +105,23 @@ TEST(HostReducer, ResidualsWaitForTheStepAndGoWithIt) {
     EXPECT_EQ(rank.ledger.resets(), 1U);
     EXPECT_EQ(rank.reducer.residual_bytes(), 0U);
   });
+}
+
+TEST(HostReducer, ResidualsAreAsNarrowAsThePolicySays) {
+  const auto bytes_of = [](const std::string& rest) {
+    const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n" + rest);
+    std::atomic<std::uint64_t> bytes{0};
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      Rank rank(configuration, transport);
+      for (int call = 0; call < 20; ++call) {
+        rank.reduce(call % 2 == 0 ? kCount : kCount + 7);
+      }
+      bytes += rank.reducer.residual_bytes();
+    });
+    return bytes.load();
+  };
+  EXPECT_GT(bytes_of(""), 0U);
+  EXPECT_EQ(bytes_of(""), 2 * bytes_of("residuals = { dtype = \"bf16\" }\n"));
 }
 
 // If the caller knows the order, no steps have to be detected. Mutation tried: a changed call keeps its place.

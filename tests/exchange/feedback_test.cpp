@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <optional>
 #include <random>
 
@@ -169,48 +170,100 @@ TEST(Feedback, ConservesTheSumOverRandomSwitches) {
   }
 }
 
-// Hierarchical is among the algorithms: sums over nodes leave residuals of their own, which the next call finds
-// wherever it goes. Mutations tried: these are not kept; two_shot does not fold them; dense folds them times the sum of
-// weights.
-TEST(Feedback, ConservesTheSumOverSwitchesOfTiers) {
+// Makes calls by any codec and algorithm, hierarchical among them, and one that brings in all residuals.
+struct Switches {
+  std::vector<std::uint32_t> nodes;
+  Reduction reduction = Reduction::mean;
+  bool weighted = false;
+  DType residuals = DType::f32;
+};
+
+Account sum_over_switches(const Switches& given, unsigned seed) {
   constexpr std::uint64_t kCount = 5 * 4096 + 100;
   const std::vector<CodecSpec> codecs = lossy_and_behind_topk();
-  const std::vector<std::vector<std::uint32_t>> placements{{0, 0, 1, 1}, {0, 1, 1, 0}, {0, 0, 0, 1, 1, 1}};
   constexpr std::array kAlgorithms{Algorithm::hierarchical, Algorithm::two_shot, Algorithm::hierarchical,
                                    Algorithm::one_shot, Algorithm::dense};
+  Account account(kCount);
+  std::atomic<int> tiered{0};
+  const auto world = static_cast<int>(given.nodes.size());
+  run_ranks(make_inproc_world(world, given.nodes), [&](const std::shared_ptr<Transport>& transport) {
+    std::mt19937 random(seed);  // the same choices on every rank
+    Communicator communicator(transport);
+    FeedbackBuffer feedback(kCount, given.residuals);
+    const auto any = [&] { return random() % 8 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()]; };
+    for (int step = 0; step < 80 / kStepShare; ++step) {
+      CallOptions options{
+          .reduction = given.reduction, .weight = any_weight(given.weighted), .chunk_bytes = 1U << (12 + random() % 4)};
+      options.codec = any();
+      options.intra_codec = any();
+      options.algorithm = kAlgorithms[random() % kAlgorithms.size()];
+      tiered += options.algorithm == Algorithm::hierarchical ? 1 : 0;
+      if (random() % 3 == 0) {
+        options.second_hop = any();
+      }
+      reduce(communicator, feedback, account, step, options);
+    }
+    flush(communicator, feedback, account, given.reduction, given.weighted);
+  });
+  EXPECT_GT(tiered, 0);
+  return account;
+}
+
+// Sums over nodes leave residuals of their own, which the next call finds wherever it goes. Mutations tried: these are
+// not kept; two_shot does not fold them; dense folds them times the sum of weights.
+TEST(Feedback, ConservesTheSumOverSwitchesOfTiers) {
+  const std::vector<std::vector<std::uint32_t>> placements{{0, 0, 1, 1}, {0, 1, 1, 0}, {0, 0, 0, 1, 1, 1}};
   for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
     for (const bool weighted : {false, true}) {
       const unsigned seed = 171 + (weighted ? 1 : 0);
       for (const auto& nodes : placements) {
         SCOPED_TRACE("seed " + std::to_string(seed) + " nodes of " + std::to_string(nodes[1]));
-        Account account(kCount);
-        std::atomic<int> tiered{0};
-        run_ranks(
-            make_inproc_world(static_cast<int>(nodes.size()), nodes), [&](const std::shared_ptr<Transport>& transport) {
-              std::mt19937 random(seed);  // the same choices on every rank
-              Communicator communicator(transport);
-              FeedbackBuffer feedback(kCount);
-              const auto any = [&] {
-                return random() % 8 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
-              };
-              for (int step = 0; step < 80 / kStepShare; ++step) {
-                CallOptions options{
-                    .reduction = reduction, .weight = any_weight(weighted), .chunk_bytes = 1U << (12 + random() % 4)};
-                options.codec = any();
-                options.intra_codec = any();
-                options.algorithm = kAlgorithms[random() % kAlgorithms.size()];
-                tiered += options.algorithm == Algorithm::hierarchical ? 1 : 0;
-                if (random() % 3 == 0) {
-                  options.second_hop = any();
-                }
-                reduce(communicator, feedback, account, step, options);
-              }
-              flush(communicator, feedback, account, reduction, weighted);
-            });
-        EXPECT_GT(tiered, 0);
-        EXPECT_LE(account.error(), 1e-6);
+        EXPECT_LE(sum_over_switches({nodes, reduction, weighted}, seed).error(), 1e-6);
       }
     }
+  }
+}
+
+// Each rounding to bf16 adds an error of at most 2^-8 of a residual, which may be several times a gradient; the mean of
+// all errors is 0. A chance of 1 in 10^8 is left to the bound of 6 standard errors.
+TEST(Feedback, NarrowResidualsConserveTheMeanOverSwitchesOfTiers) {
+  const unsigned seed = std::random_device{}();
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Account account = sum_over_switches({{0, 0, 1, 1}, reduction, true, DType::bf16}, seed);
+    EXPECT_LE(account.error(), 0.03);
+    EXPECT_GT(account.error(), 1e-6) << "nothing was rounded";
+    double sum = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i < account.got.size(); ++i) {
+      sum += account.got[i] - account.wanted[i];
+      squares += (account.got[i] - account.wanted[i]) * (account.got[i] - account.wanted[i]);
+    }
+    EXPECT_LE(std::abs(sum), 6 * std::sqrt(squares));
+  }
+}
+
+// bf16 takes half of the memory; no other dtype holds residuals.
+TEST(Feedback, ABufferSaysWhatItsResidualsAre) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    Communicator communicator(transport);
+    FeedbackBuffer wide(5000), narrow(5000, DType::bf16);
+    for (FeedbackBuffer* feedback : {&wide, &narrow}) {
+      std::vector<float> values(5000, 0.3F);
+      communicator.all_reduce(view(values.data(), values.size()),
+                              {.codec = CodecSpec::parse("int4"), .feedback = feedback});
+    }
+    EXPECT_GT(narrow.bytes(), 0U);
+    EXPECT_EQ(2 * narrow.bytes(), wide.bytes());
+    narrow.clear();
+    EXPECT_EQ(narrow.bytes(), 0U);
+  });
+  try {
+    FeedbackBuffer(10, DType::f16);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_NE(std::string(error.what()).find("residuals are f32 or bf16, not f16"), std::string::npos) << error.what();
   }
 }
 

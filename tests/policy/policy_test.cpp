@@ -91,6 +91,18 @@ TEST(Policy, ABoundOnErrorsIsTakenOverByRules) {
   EXPECT_EQ(Policy().defaults.max_error, std::nullopt);
 }
 
+TEST(Policy, SaysHowResidualsAreKept) {
+  const Policy policy = Policy::parse(
+      "[defaults]\nresiduals = { dtype = \"bf16\" }\n[[rule]]\nmatch = \"a\"\nresiduals = { dtype = \"f32\" }\n"
+      "[[rule]]\nmatch = \"b\"\ncodec = \"int4\"\n[[rule]]\nmatch = \"c\"\nresiduals = { store = \"file:/tmp\", "
+      "memory = \"1GiB\" }\n");
+  EXPECT_EQ(Policy().defaults.residuals.dtype, DType::f32);
+  EXPECT_EQ(policy.defaults.residuals, (Residuals{.dtype = DType::bf16}));
+  EXPECT_EQ(policy.rules.at(0).policy.residuals, Residuals{}) << "a rule's table replaces the whole one";
+  EXPECT_EQ(policy.rules.at(1).policy.residuals.dtype, DType::bf16);
+  EXPECT_EQ(policy.rules.at(2).policy.residuals, (Residuals{.store = "file:/tmp", .memory = 1ULL << 30}));
+}
+
 TEST(Policy, AnEmptyFileIsTheDefault) {
   const Policy built_in;
   const Policy policy = Policy::parse("");
@@ -198,6 +210,13 @@ TEST(Policy, BadValues) {
            {"[defaults]\nalgorithm = \"ring\"", "2:13", "unknown algorithm \"ring\": write one of auto, two_shot, "},
            {"[defaults]\nerror_feedback = \"yes\"", "2:18",
             "unknown error_feedback \"yes\"; write \"auto\", \"on\" or \"off\""},
+           {"[defaults]\nresiduals = \"bf16\"", "2:13", "residuals must be a table such as { dtype = \"bf16\" }"},
+           {"[defaults]\nresiduals = { dtype = \"f16\" }", "2:23", "unknown dtype \"f16\"; write \"f32\" or \"bf16\""},
+           {"[defaults]\nresiduals = { store = \"/tmp\", memory = 1 }", "2:23", "store \"/tmp\"; write \"file:DIR\""},
+           {"[defaults]\nresiduals = { memory = \"1GiB\" }", "2:13", "memory without store in residuals; write both"},
+           {"[defaults]\nresiduals = { store = \"file:/tmp\" }", "2:13", "store without memory in residuals"},
+           {"residuals = { dtype = \"bf16\" }", "1:1",
+            "unknown key \"residuals\" at the top of the file; write it in [defaults] or a [[rule]]"},
            {"[defaults]\ndecay = 0", "2:9", "decay is 0; write a number above 0 and at most 1, such as 0.95"},
            {"[[rule]]\ndecay = 1.5", "2:9", "decay is 1.5; write a number"},
            {"[defaults]\ndecay = nan", "2:9", "decay is nan; write a number"},

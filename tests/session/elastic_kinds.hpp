@@ -34,7 +34,7 @@ inline const Kind kPolicies[] = {
     {"[[rule]]\nmatch = \"*\"\ncodec = \"exact\"\n", false},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n", true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", false},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nresiduals = { dtype = \"bf16\" }\n", true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false, true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\ndecay = 0.8\n", false},
     {"[[rule]]\nmatch = \"*\"\nsync = { every = 2 }\n", true},
@@ -51,7 +51,8 @@ inline const Kind kPolicies[] = {
                "sync = { async = true, staleness = 2, from_step = 1 }\n[bucket]\nbytes = \"24KiB\"\n",
      .skips = 3,
      .nonfinite = Nonfinite::skip},
-    {.policy = "[defaults]\ncodec = \"int4\"\n[[rule]]\nmatch = \"t0\"\ncodec = \"int8\"\nerror_feedback = \"on\"\n"
+    {.policy = "[defaults]\ncodec = \"int4\"\n[[rule]]\nmatch = \"t0\"\ncodec = \"int8\"\nerror_feedback = "
+               "\"on\"\nresiduals = { dtype = \"bf16\" }\n"
                "sync = { async = true, staleness = 3 }\n",
      .broadcasts = true},
 };

@@ -99,7 +99,13 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
     rescales.rescales = true;
     EXPECT_LT(error_of_sums(run(rescales)), 1e-6);
     EXPECT_LT(error_of_sums(fates_with("replicate = \"1 step\"\n")), 1e-2) << "bf16";
+    const std::vector<Fate> narrow = run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"" + std::string(codec) +
+                                                    "\"\nresiduals = { dtype = \"bf16\" }\n"
+                                                    "[elastic]\nreplicate = \"1 step\"\n",
+                                          .leaves_before = {{2, 4}},
+                                          .keeps_states = true});
     const std::vector<Fate> without = fates_with("");
+    EXPECT_LT(error_of_sums(narrow), error_of_sums(without) / 8) << "once they are scaled, they are rounded again";
     EXPECT_GT(error_of_sums(without), 2e-2) << "without copies the residuals are lost";
     for (const std::size_t who : {0U, 1U, 3U}) {
       const bool keeps = who == 3;  // the next rank keeps the copy

@@ -150,7 +150,7 @@ void read_rows(StateReader& body, const table::SavedTable& table, std::size_t nu
 
 void read_tables(StateReader& body, SavedState& state, RowSink* rows) {
   const auto tables = body.number<std::uint32_t>();
-  if (tables == 0) {
+  if (tables == 0 && body.version() == kStateWithTables) {
     body.fail("it is of a version with tables, and has none");
   }
   for (std::uint32_t i = 0; i < tables; ++i) {
