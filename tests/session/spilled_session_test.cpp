@@ -22,7 +22,7 @@
 namespace gradwire::test {
 namespace {
 
-using ::testing::AnyOf;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string with_store(const std::string& rules, const std::string& residuals) {
@@ -164,8 +164,8 @@ std::vector<int> open_files(const std::filesystem::path& folder) {
   return opened;
 }
 
-// Every rank ends with an error, and that of the rank whose file was damaged names the folder. Mutation tried: what was
-// read is not compared with what was written.
+// The file of one rank is damaged, and every rank ends with its error. Mutation tried: what was read is not compared
+// with what was written.
 TEST(SpilledSession, ADamagedFileIsAnErrorOnEveryRank) {
   const ScratchFolder folder;
   std::atomic<bool> damaged = false;
@@ -180,8 +180,8 @@ TEST(SpilledSession, ADamagedFileIsAnErrorOnEveryRank) {
         if (step == 6 && session.rank() == 1 && !damaged.exchange(true)) {
           const std::vector<int> files = open_files(folder.path());
           EXPECT_EQ(files.size(), 3U);
+          EXPECT_EQ(::ftruncate(files.front(), 0), 0);
           for (const int file : files) {
-            EXPECT_EQ(::ftruncate(file, 0), 0);
             ::close(file);
           }
         }
@@ -197,9 +197,8 @@ TEST(SpilledSession, ADamagedFileIsAnErrorOnEveryRank) {
     }
   });
   for (const std::string& message : messages) {
-    EXPECT_THAT(message, AnyOf(HasSubstr("is not what was written there"), HasSubstr("rank "))) << message;
+    EXPECT_THAT(message, AllOf(HasSubstr(folder.path().string()), HasSubstr("is not what was written there")));
   }
-  EXPECT_THAT(messages, ::testing::Contains(HasSubstr(folder.path().string())));
 }
 
 TEST(SpilledSession, AFullDiskIsAnErrorBeforeTheFirstStep) {
