@@ -237,6 +237,9 @@ TEST(SpilledSession, ThePlanTellsWhatLiesWhere) {
   EXPECT_EQ(use.residuals(), std::uint64_t{1} << 20);
   EXPECT_THAT(plan.explain(), HasSubstr("of these in a file in /scratch"));
   EXPECT_EQ(plan::residuals_by_place(plan, 0).begin()->second, std::uint64_t{8} << 20);
+  Policy made = Policy::uniform("int4");
+  made.defaults.residuals = {.store = "/scratch", .memory = std::uint64_t{1} << 20};
+  EXPECT_THROW(static_cast<void>(plan::make_plan(made, {{"t", 100'000, DType::f32, 1}}, {.world_size = 2})), Error);
 }
 
 }  // namespace
