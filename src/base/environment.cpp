@@ -28,7 +28,7 @@ constexpr std::array kVariables{
                         "off: what the codec leaves out is not added later (run --no-feedback)"},
     EnvironmentVariable{"GRADWIRE_F64", "0 | 1", "0", "1: GRADWIRE_CODEC also compresses sums of f64 (run --f64)"},
     EnvironmentVariable{"GRADWIRE_FILE_IO", "auto | io_uring | threads", "auto",
-                        "how scratch files are read and written; auto: io_uring where the system allows it"},
+                        "how scratch files are read and written; auto: io_uring if allowed"},
     EnvironmentVariable{"GRADWIRE_JOB", "text", "made by gradwire",
                         "name of the job in metrics and histories and their files; the same on all ranks"},
     EnvironmentVariable{"GRADWIRE_JOIN", "file", "none",

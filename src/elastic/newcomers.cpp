@@ -189,7 +189,8 @@ Standing Newcomers::standing() {
 void Newcomers::resume_from(const Standing& others) {
   const MutexLock lock(engine_->progress.state);
   engine_->make_plan();
-  exchange::ResidualStore residuals(engine_->plan->residual_form(engine_->runner->info().rank));
+  exchange::ResidualStore residuals =
+      engine_->runner->held().empty_store(engine_->plan->residual_form(engine_->runner->info().rank));
   for (const std::uint32_t tensor : others.with_residuals) {
     residuals.keep({tensor, codec::EncodeSite::local}, 0, engine_->tensors.infos().at(tensor).count);
   }

@@ -35,7 +35,8 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
   const bool plain_mean = reduction_ == Reduction::mean && !before.settled_step().terms.is_to_be_weighted();
   const float ratio =
       static_cast<float>(engine.runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
-  exchange::ResidualStore residuals(engine.plan->residual_form(engine.runner->info().rank));
+  exchange::ResidualStore residuals =
+      before.runner->held().empty_store(engine.plan->residual_form(engine.runner->info().rank));
   const auto add = [&](const SavedResidual& residual, double factor = 1) {
     const bool averaged = plain_mean || held.sync_modes.has_anchor(residual.key.tensor);  // changes have no weights
     const bool owner = residual.key.site == codec::EncodeSite::owner;

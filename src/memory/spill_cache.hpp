@@ -95,6 +95,7 @@ class SpillCache {
   void begin_round() REQUIRES(mutex_);
   void choose_hot() REQUIRES(mutex_);
   void read_ahead() REQUIRES(mutex_);
+  void limit_writes(std::size_t bytes) REQUIRES(mutex_);
   void write_behind() REQUIRES(mutex_);
 
   Home home_;

@@ -313,6 +313,9 @@ exchange::ResidualForm Plan::residual_form(int rank) const {
     form.dtypes.push_back(tensor.policy.residuals.dtype);
     form.places.push_back(place_of(tensor.policy.residuals));
   }
+  if (std::none_of(form.places.begin(), form.places.end(), [](const auto& place) { return place.has_value(); })) {
+    form.places.clear();
+  }
   return form;
 }
 

@@ -178,9 +178,10 @@ void ResidualStore::set_form(ResidualForm form) {
   count_change_between_steps();
 }
 
-ResidualStore ResidualStore::empty_beside() const {
-  ResidualStore store(form_);
+ResidualStore ResidualStore::empty_beside(ResidualForm form) const {
+  ResidualStore store;
   store.spills_ = spills_;
+  store.set_form(std::move(form));
   return store;
 }
 

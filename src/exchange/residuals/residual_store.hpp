@@ -56,8 +56,9 @@ class ResidualStore {
 
   ResidualStore() = default;
   explicit ResidualStore(ResidualForm form) : form_(std::move(form)) {}
-  /// Returns an empty store of the same form that shares the memory and the files of this one.
-  [[nodiscard]] ResidualStore empty_beside() const;
+  /// Returns an empty store of another form, which shares the files of this one, and their budgets of memory, where
+  /// both name the same places.
+  [[nodiscard]] ResidualStore empty_beside(ResidualForm form) const;
 
   /// Consecutive elements of a tensor.
   struct Range {

@@ -97,8 +97,9 @@ std::optional<Elements> owned_elements(const plan::Plan& plan, std::size_t tenso
 
 class Resharding {
  public:
-  Resharding(const plan::Plan& plan, const std::vector<SavedState>& saved, int rank, int world)
-      : plan_(plan), saved_(saved), rank_(rank), world_(world), store_(plan.residual_form(rank)) {}
+  // `empty` takes the residuals.
+  Resharding(const plan::Plan& plan, const std::vector<SavedState>& saved, int rank, int world, ResidualStore empty)
+      : plan_(plan), saved_(saved), rank_(rank), world_(world), store_(std::move(empty)) {}
 
   ResidualStore make() {
     const SavedState& any = saved_.front();
@@ -200,13 +201,13 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
   }
   check_units(first, *plan, source);
   const bool same_world = first.world_size == runner->info().world_size;
-  ResidualStore residuals(plan->residual_form(runner->info().rank));
+  ResidualStore residuals = runner->held().empty_store(plan->residual_form(runner->info().rank));
   if (same_world) {
     for (const SavedResidual& residual : first.residuals) {
       residuals.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
     }
   } else {
-    residuals = Resharding(*plan, saved, runner->info().rank, runner->info().world_size).make();
+    residuals = Resharding(*plan, saved, runner->info().rank, runner->info().world_size, std::move(residuals)).make();
   }
   if (!same_world || first.fingerprint != plan->fingerprint()) {
     for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {

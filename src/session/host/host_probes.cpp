@@ -41,7 +41,8 @@ class HostProbes::RestoreOnExit {
  public:
   explicit RestoreOnExit(HostProbes& probes)
       : probes_(probes),
-        residuals_(std::exchange(probes.residuals_.store(), probes.residuals_.store().empty_beside())),
+        residuals_(std::exchange(probes.residuals_.store(),
+                                 probes.residuals_.store().empty_beside(probes.residuals_.store().form()))),
         statistics_(probes.statistics_.groups()) {}
   ~RestoreOnExit() {
     probes_.residuals_.store() = std::move(residuals_);

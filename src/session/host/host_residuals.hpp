@@ -22,6 +22,9 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
       store_.remember();
     }
   }
+  [[nodiscard]] exchange::ResidualStore empty_store(exchange::ResidualForm form) override {
+    return store_.empty_beside(std::move(form));
+  }
   void scale_residuals(float factor) override { store_.multiply(factor); }
   [[nodiscard]] std::uint64_t residual_bytes() override { return store_.bytes(); }
   [[nodiscard]] std::vector<memory::Block*> blocks() override { return store_.blocks(); }

@@ -79,6 +79,11 @@ class HeldByRunner {
  public:
   [[nodiscard]] virtual std::vector<SavedResidual> save_residuals(const plan::Plan& plan) = 0;
   virtual void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) = 0;
+  /// Returns an empty store, to be filled and loaded here or into the runner of the next world. Residuals that do not
+  /// fit into memory go where these do.
+  [[nodiscard]] virtual exchange::ResidualStore empty_store(exchange::ResidualForm form) {
+    return exchange::ResidualStore(std::move(form));
+  }
   virtual void scale_residuals(float factor) = 0;
   [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
   /// Their memory, if the page pool may move it.
