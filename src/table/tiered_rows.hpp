@@ -35,6 +35,10 @@ class TieredRows {
 
   [[nodiscard]] std::uint64_t rows() const noexcept { return records_.count(); }
   [[nodiscard]] bool contains(std::uint64_t id) const noexcept { return records_.find(id) != RecordIndex::kNone; }
+  /// Whether the row does not lie in the file alone.
+  [[nodiscard]] bool in_memory(std::uint64_t id) const noexcept {
+    return hot_.find(id) != HotRows::kNone || !contains(id);
+  }
   /// Returns all ids, ascending.
   [[nodiscard]] std::vector<std::uint64_t> ids() const;
 
