@@ -143,7 +143,7 @@ struct TableStatistics {
     std::uint64_t reads = 0;         // the others, which came from the file
     std::uint64_t memory_bytes = 0;  // rows, index and buffers
     std::uint64_t file_bytes = 0;
-    std::uint64_t bytes_read = 0;  // of the file, with what lies between the rows
+    std::uint64_t bytes_read = 0;  // of the present file, which a load replaces; with what lies between the rows
     std::uint64_t bytes_written = 0;
   };
   Store store = {};

@@ -104,6 +104,12 @@ class Shard {
 
   /// Makes this shard the successor of one that has reached `sequence`: every row counts as changed since.
   void continue_after(std::uint64_t sequence) noexcept { sequence_ = unchanged_ = sequence + 1; }
+  /// With a store: counts hits and reads on from those of `before`.
+  void count_on(const Shard& before) noexcept {
+    if (tier_ && before.tier_) {
+      tier_->count_on(before.tier_->counts());
+    }
+  }
 
  private:
   static constexpr std::uint32_t kPageRows = 64;

@@ -85,6 +85,11 @@ class TieredRows {
   /// Writes everything to the file and frees the memory of all rows.
   void give_back();
   [[nodiscard]] const TierCounts& counts() const noexcept { return counts_; }
+  /// Counts on from those of rows that these replace.
+  void count_on(const TierCounts& before) noexcept {
+    counts_.hits += before.hits;
+    counts_.reads += before.reads;
+  }
   [[nodiscard]] std::uint64_t rows_in_memory() const noexcept { return hot_.count(); }
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     return hot_.bytes() + records_.bytes() * log_->users() + log_->buffer_bytes();
