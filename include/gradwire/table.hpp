@@ -145,7 +145,7 @@ struct TableStatistics {
     std::uint64_t reads = 0;         // the others, which came from the file
     std::uint64_t memory_bytes = 0;  // rows, index and buffers
     std::uint64_t file_bytes = 0;
-    std::uint64_t bytes_read = 0;  // of the file, with what lies between the rows
+    std::uint64_t bytes_read = 0;  // of the present file, which a load replaces; with what lies between the rows
     std::uint64_t bytes_written = 0;
   };
   Store store = {};
@@ -201,7 +201,8 @@ class Table {
   void push(std::span<const std::uint64_t> ids, std::span<const float> gradients);
   /// Replaces rows; of duplicates the last one counts. Optimizer state stays. The rest is as for push().
   void assign(std::span<const std::uint64_t> ids, std::span<const float> values);
-  /// Requests rows that a later pull() will want; they go to the cache. Error(invalid_argument) without one.
+  /// Requests rows that a later pull() will want; they go to the cache. Error(invalid_argument) without one. With a
+  /// store, the ranks that hold the rows bring them to memory, and this rank's own need no cache.
   void prefetch(std::span<const std::uint64_t> ids);
 
   /// Ends this rank's step: later pushes belong to the next clock.

@@ -97,7 +97,7 @@ GRADWIRE_API gradwire_status gradwire_table_push(gradwire_table* table, const ui
 /* Replaces rows; of duplicates the last one counts. Optimizer state stays. The rest is as for push. */
 GRADWIRE_API gradwire_status gradwire_table_assign(gradwire_table* table, const uint64_t* ids, uint64_t count,
                                                    const float* values);
-/* Requests rows that a later pull will want; does not wait. GRADWIRE_INVALID_ARGUMENT without cache_bytes. */
+/* Requests rows that a later pull will want; does not wait. GRADWIRE_INVALID_ARGUMENT without cache_bytes and store. */
 GRADWIRE_API gradwire_status gradwire_table_prefetch(gradwire_table* table, const uint64_t* ids, uint64_t count);
 
 /* Ends this rank's step: later pushes belong to the next clock. */

@@ -24,6 +24,7 @@ std::optional<std::uint64_t> RowStore::first_not_held(std::span<const std::uint6
 
 void RowStore::replace(Shard shard) {
   shard.continue_after(std::max(shard_.sequence(), shard.sequence()));
+  shard.count_on(shard_);
   shard_ = std::move(shard);
 }
 

@@ -13,6 +13,8 @@ namespace {
 // send, and from 64 KiB on Open MPI's TCP first asks the receiver, with the link idle meanwhile.
 constexpr std::uint64_t kWriteBytes = 56 << 10;
 constexpr std::uint64_t kMostIdBytes = 10;  // of a row
+// Others wait: pushes and a snapshot need fetches, too.
+constexpr std::size_t kMostReadings = RowLog::kMostFetches / RowBatch::kAhead / 2;
 
 std::string damaged(int from) {
   return "rank " + std::to_string(from) + " sent this table a message that nobody asked for";
@@ -168,15 +170,24 @@ void Service::serve(int peer, const PullRequest& request) {
   begin_reading(std::move(reading));
 }
 
+// A reading whose rows are all in memory waits for no other.
 void Service::begin_reading(Reading reading) {
-  constexpr std::size_t kMostReadings = RowLog::kMostFetches / RowBatch::kAhead;
-  if (readings_.size() >= kMostReadings || !on_rows([&] { return advance(reading); })) {
+  const bool waits = readings_.size() >= kMostReadings && !store_.shard().in_memory(reading.rows.ids());
+  if (waits || !on_rows([&] { return advance(reading); })) {
     readings_.push_back(std::move(reading));
   }
 }
 
 void Service::advance_reads() {
-  on_rows([&] { std::erase_if(readings_, [this](Reading& reading) { return advance(reading); }); });
+  std::size_t under_way = 0;
+  for (auto at = readings_.begin(); at != readings_.end() && under_way < kMostReadings;) {
+    if (on_rows([&] { return advance(*at); })) {
+      at = readings_.erase(at);
+    } else {
+      ++under_way;
+      ++at;
+    }
+  }
 }
 
 /// Returns whether the reading is over.

@@ -53,6 +53,10 @@ class Shard {
   [[nodiscard]] TieredRows::Begun begin(std::span<const std::uint64_t> ids) const {
     return tier_ ? tier_->begin(ids) : TieredRows::Begun{nullptr, ids.size()};
   }
+  /// Whether none of these rows lies in a file alone.
+  [[nodiscard]] bool in_memory(std::span<const std::uint64_t> ids) const noexcept {
+    return !tier_ || std::ranges::all_of(ids, [this](std::uint64_t id) { return tier_->in_memory(id); });
+  }
   /// Brings a row to memory, from `fetch` if it is there; passes it to take(values, version). `fetch` may be null.
   template <class Take>
   void use(std::uint64_t id, const RowFetch* fetch, Take take) {
@@ -100,6 +104,12 @@ class Shard {
 
   /// Makes this shard the successor of one that has reached `sequence`: every row counts as changed since.
   void continue_after(std::uint64_t sequence) noexcept { sequence_ = unchanged_ = sequence + 1; }
+  /// With a store: counts hits and reads on from those of `before`.
+  void count_on(const Shard& before) noexcept {
+    if (tier_ && before.tier_) {
+      tier_->count_on(before.tier_->counts());
+    }
+  }
 
  private:
   static constexpr std::uint32_t kPageRows = 64;

@@ -35,6 +35,10 @@ class TieredRows {
 
   [[nodiscard]] std::uint64_t rows() const noexcept { return records_.count(); }
   [[nodiscard]] bool contains(std::uint64_t id) const noexcept { return records_.find(id) != RecordIndex::kNone; }
+  /// Whether the row does not lie in the file alone.
+  [[nodiscard]] bool in_memory(std::uint64_t id) const noexcept {
+    return hot_.find(id) != HotRows::kNone || !contains(id);
+  }
   /// Returns all ids, ascending.
   [[nodiscard]] std::vector<std::uint64_t> ids() const;
 
@@ -81,6 +85,11 @@ class TieredRows {
   /// Writes everything to the file and frees the memory of all rows.
   void give_back();
   [[nodiscard]] const TierCounts& counts() const noexcept { return counts_; }
+  /// Counts on from those of rows that these replace.
+  void count_on(const TierCounts& before) noexcept {
+    counts_.hits += before.hits;
+    counts_.reads += before.reads;
+  }
   [[nodiscard]] std::uint64_t rows_in_memory() const noexcept { return hot_.count(); }
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     return hot_.bytes() + records_.bytes() * log_->users() + log_->buffer_bytes();

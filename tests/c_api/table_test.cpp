@@ -101,6 +101,34 @@ TEST_F(CTable, OptionsAreTaken) {
   EXPECT_FLOAT_EQ(pull({9})[0], other[18] - 0.01F * 3);
 }
 
+TEST_F(CTable, RowsThatDoNotFitLieInAFile) {
+  auto options = options_of();
+  options.rows = 9000;
+  options.width = 256;
+  const std::string store = "file:" + std::filesystem::temp_directory_path().string();
+  options.store = store.c_str();
+  options.memory = 1200 << 10;
+  make(options);
+  Ids ids;
+  for (auto id = static_cast<std::uint64_t>(world_rank()); id < options.rows;
+       id += static_cast<std::uint64_t>(world_size())) {
+    ids.push_back(id);
+  }
+  Rows rows(ids.size() * options.width, 2.0F);
+  ASSERT_OK(gradwire_table_assign(table, ids.data(), ids.size(), rows.data()));
+  ASSERT_OK(gradwire_table_synchronize(table));
+  std::fill(rows.begin(), rows.end(), 0.0F);
+  ASSERT_OK(gradwire_table_pull(table, ids.data(), ids.size(), rows.data()));
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), 2.0F), static_cast<std::ptrdiff_t>(rows.size()));
+  const gradwire_row_statistics found = statistics();
+  EXPECT_EQ(found.rows_in_memory + found.rows_in_file, found.rows_held);
+  EXPECT_GT(found.rows_in_file, found.rows_in_memory);
+  EXPECT_GT(found.store_reads, 0U);
+  EXPECT_LE(found.store_memory_bytes, options.memory);
+  EXPECT_GT(found.store_file_bytes, 0U);
+  ASSERT_OK(gradwire_table_synchronize(table));
+}
+
 TEST_F(CTable, RowsAndGradientsTravelByTheirCodecs) {
   auto options = options_of();
   options.codec = "bf16";

@@ -52,12 +52,12 @@ namespace {
 }
 [[maybe_unused]] void know(const TableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
-                                gradient_codec, staleness, read_own_writes, cache, copies, timeout, threading,
-                                save_packed] = all;
+                                gradient_codec, staleness, read_own_writes, cache, copies, store, memory, timeout,
+                                threading, save_packed] = all;
 }
 [[maybe_unused]] void know(const SessionTableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
-                                gradient_codec, copies] = all;
+                                gradient_codec, copies, store, memory] = all;
 }
 [[maybe_unused]] void know(const gradwire_call_options& all) {
   [[maybe_unused]] const auto& [size, codec, second_hop, algorithm, reduction, feedback, intra_codec] = all;
@@ -70,7 +70,8 @@ namespace {
 }
 [[maybe_unused]] void know(const gradwire_table_options& all) {
   [[maybe_unused]] const auto& [size, name, rows, width, optimizer, learning_rate, epsilon, initial_scale, own_writes,
-                                seed, codec, gradient_codec, staleness, cache, timeout, tensor, copies, reserved] = all;
+                                seed, codec, gradient_codec, staleness, cache, timeout, tensor, copies, reserved, store,
+                                memory] = all;
 }
 
 // Options that both kinds of tables have are one row of the table of defaults.

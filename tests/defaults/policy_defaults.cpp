@@ -176,6 +176,9 @@ DefaultTable table_defaults() {
   row("staleness", "0", [](const TableOptions& options) { return std::to_string(options.staleness); });
   row("own pushes seen at once", "on", [](const TableOptions& options) { return text(options.read_own_writes); });
   row("cache", "none", [](const TableOptions& options) { return count_text(options.cache_bytes, "none"); });
+  row("store", "none", [](const TableOptions& options) { return options.store.empty() ? "none" : options.store; });
+  row("memory beside a store", "must be given",
+      [](const TableOptions& options) { return count_text(options.memory, "must be given"); });
   row("copies of a row", "by the session",
       [](const TableOptions& options) { return count_text(options.copies, "by the session"); });
   row("timeout of a wait", "5 min", [](const TableOptions& options) { return text(options.timeout); });

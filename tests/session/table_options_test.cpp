@@ -47,6 +47,45 @@ TEST(TableOptionsOfPolicy, TheFirstMatchingRuleSaysWhatTheTableDoes) {
   EXPECT_EQ(items.staleness, 0U);
 }
 
+TEST(TableOptionsOfPolicy, ARuleNamesTheStore) {
+  const auto options_of = [](const std::string& more) {
+    return table_options(
+        Policy::parse("[[rule]]\nmatch = \"x\"\ncodec = \"exact\"\nsync = { rows = true, staleness = 0" + more + " }",
+                      "p"),
+        "x", {.rows = 100, .width = 4, .store = "file:/base", .memory = 5 << 20});
+  };
+  const TableOptions named = options_of(", store = \"file:/scratch\", memory = \"512MiB\"");
+  EXPECT_EQ(named.store, "file:/scratch");
+  EXPECT_EQ(named.memory, 512U << 20U);
+  const TableOptions base = options_of("");
+  EXPECT_EQ(base.store, "file:/base");
+  EXPECT_EQ(base.memory, 5U << 20U);
+  const auto error_of = [](const auto& call) {
+    try {
+      static_cast<void>(call());
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(error_of([&] { return options_of(", store = \"file:/scratch\""); }),
+              HasSubstr("write store = \"file:DIR\" and memory"));
+  EXPECT_THAT(
+      error_of([] {
+        return Policy::parse("[[rule]]\nmatch = \"x\"\nsync = { every = 4, store = \"file:/x\", memory = \"1MiB\" }");
+      }),
+      HasSubstr("store and memory belong to { rows = true }"));
+  for (const auto& [store, memory, text] :
+       {std::tuple("disk:/x", 8 << 20, "store = \"disk:/x\" is unknown"),
+        std::tuple("file:/x", 0, "needs the bytes of memory"), std::tuple("", 8 << 20, "needs a store")}) {
+    SessionTableOptions options{.rows = 10, .width = 2, .store = store, .memory = static_cast<std::uint64_t>(memory)};
+    run_ranks(1, [&](std::shared_ptr<Transport> transport) {
+      Session session(std::move(transport), Policy{}, {});
+      EXPECT_THAT(error_of([&] { return session.add_table(options); }), HasSubstr(text));
+    });
+  }
+}
+
 TEST(TableOptionsOfPolicy, MistakesNameTheTensorAndTheRule) {
   const auto error_of = [](const std::string& text, const TableOptions& base = {.rows = 100, .width = 4}) {
     try {

@@ -8,6 +8,8 @@
 #include <deque>
 #include <random>
 
+#include "tests/support/scratch_folder.hpp"
+
 namespace gradwire::table {
 namespace {
 
@@ -30,8 +32,15 @@ class World {
   Service& operator[](int rank) { return *services[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] int ranks() const { return static_cast<int>(services.size()); }
 
-  /// Delivers one message of a random pair; returns whether there was one.
+  /// Delivers one message of a random pair; returns whether there was one, or rows are on their way from a file.
   bool deliver() {
+    bool reads = false;
+    for (const auto& service : services) {
+      if (service->reads() && random() % 2 == 0) {
+        service->advance_reads();
+      }
+      reads = reads || service->reads();
+    }
     collect();
     std::vector<std::size_t> waiting;
     for (std::size_t i = 0; i < queues.size(); ++i) {
@@ -40,7 +49,7 @@ class World {
       }
     }
     if (waiting.empty()) {
-      return false;
+      return reads;
     }
     const std::size_t pair = waiting[random() % waiting.size()];
     auto& queue = queues[pair];
@@ -160,6 +169,69 @@ TEST(Staleness, ReadsNeverMissUpdatesOlderThanTheBound) {
     }
     EXPECT_EQ(most, staleness) << "the bound is not what limits the age";
   }
+}
+
+// Each pull also asks for rows that have left memory, so that its answer is made while other messages come.
+TEST(Staleness, BoundsHoldForRowsThatComeFromAFile) {
+  const test::ScratchFolder folder;
+  std::uint64_t reads = 0;
+  for (const std::uint64_t staleness : {0, 2}) {
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      TableOptions o = options(staleness);
+      o.rows = 20000;
+      o.width = 512;
+      o.store = "file:" + folder.path().string();
+      o.memory = 1200 << 10;
+      World world(3, o, seed);
+      const std::uint32_t width = o.width;
+      std::vector<float> minus(width, -1.0F);
+      std::vector<std::uint64_t> counts(3);
+      std::vector<std::shared_ptr<Pull>> pulls(3);
+      const Ids counters{0, 7, 14};
+      for (int i = 0; i < 4000; ++i) {
+        const int rank = static_cast<int>(world.random() % 3);
+        const auto r = static_cast<std::size_t>(rank);
+        if (world.random() % 3 != 0) {
+          world.deliver();
+          continue;
+        }
+        if (pulls[r] != nullptr && !pulls[r]->done()) {
+          continue;
+        }
+        for (std::size_t c = 0; pulls[r] != nullptr && c < counters.size(); ++c) {
+          const auto seen = static_cast<std::uint64_t>(pulls[r]->rows[c * width + world.random() % width]);
+          ASSERT_LE(pulls[r]->clock - std::min(pulls[r]->clock, seen), staleness) << "seed " << seed;
+          ASSERT_LE(seen, counts[c]);
+        }
+        if (counts[r] < 30) {
+          world[rank].write(MessageKind::push, std::span(&counters[r], 1), minus.data());
+          ++counts[r];
+          Ids others;
+          for (std::uint64_t j = 0; j < 40; ++j) {
+            others.push_back(100 + counts[r] * 600 + 3 * j + r);
+          }
+          world[rank].write(MessageKind::push, others, std::vector<float>(others.size() * width, 1.0F).data());
+          world[rank].tick();
+          Ids asked = counters;
+          for (std::uint64_t j = 0; j < 20; ++j) {
+            asked.push_back(100 + (1 + world.random() % counts[r]) * 600 + 3 * j + r);
+          }
+          std::sort(asked.begin(), asked.end());
+          asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+          pulls[r] = world[rank].start_pull(asked, false);
+        }
+      }
+      world.deliver_all();
+      for (int rank = 0; rank < 3; ++rank) {
+        ASSERT_EQ(world[rank].clock(), 30U) << "rank " << rank << " hangs, seed " << seed;
+        const std::vector<float> rows = world.pull(rank, counters);
+        EXPECT_EQ(rows[0], 30);
+        EXPECT_EQ(rows[2 * width + 5], 30);
+        reads += world[rank].statistics().store.reads;
+      }
+    }
+  }
+  EXPECT_GT(reads, 100U) << "rows stayed in memory";
 }
 
 TEST(Staleness, WithoutABoundTheyDo) {  // the control of the test above

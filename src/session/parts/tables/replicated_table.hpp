@@ -56,7 +56,7 @@ class ReplicatedTable {
   /// Restores a row from a file if this rank has a copy of it. Returns false if the row came before.
   [[nodiscard]] bool restore(const table::Shard::Row& row);
   /// Replaces the rows by those of `other`, a table like this one.
-  void take_rows(ReplicatedTable&& other) { store_.shard() = std::move(other.store_.shard()); }
+  void take_rows(ReplicatedTable&& other) { store_.replace(std::move(other.store_.shard())); }
 
  private:
   table::RowStore store_;
