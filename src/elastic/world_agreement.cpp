@@ -130,6 +130,9 @@ void WorldAgreement::hear_message(const Processes::Heard& heard) {
       default: hear_of_world(heard.from, body);
     }
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::out_of_memory) {
+      return machine_.damaged(heard.from, now());
+    }
     machine_.distrust(heard.from, error.what(), now());
   } catch (const std::bad_alloc&) {
     machine_.damaged(heard.from, now());

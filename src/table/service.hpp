@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gradwire/table.hpp"
+#include "table/floats.hpp"
 #include "table/rank_clocks.hpp"
 #include "table/row_cache.hpp"
 #include "table/row_codec.hpp"
@@ -27,7 +28,7 @@ struct Pull {
   std::uint64_t needed = 0;                         // the least clock of owners
   bool prefetch = false;                            // its rows go only to the cache
   std::vector<std::uint64_t> ids;                   // ascending, each once
-  std::vector<float> rows;                          // from the cache, until an owner has answered
+  Floats rows;                                      // from the cache, until an owner has answered
   std::vector<bool> written;                        // this rank pushed to it meanwhile
   std::vector<std::uint32_t> own;                   // places of this rank's own rows that wait for a clock
   std::map<int, std::vector<std::uint32_t>> asked;  // by owner: places of the rows it was asked for

@@ -26,7 +26,7 @@ inline const std::vector<Layer> kLayers = {
     {"watch", {"observe"}, {}},
     {"record", {"base"}, {}},
     {"memory", {"base"}, {}},
-    {"wire", {"base"}, {}},
+    {"wire", {"memory"}, {}},
     {"membership", {"wire"}, {}},
     {"kernels", {"wire"}, {}},
     {"codec", {"kernels", "memory", "wire"}, {"codec_spec"}},
