@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "elastic/job_messages.hpp"
 #include "membership/membership_message.hpp"
+#include "memory/background_threads.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -71,6 +72,7 @@ WorldAgreement::~WorldAgreement() {
 }
 
 void WorldAgreement::run() noexcept {
+  const memory::BackgroundThread background;
   for (;;) {
     const std::vector<Processes::Heard> heard = job_->hear(settings_.beat / 2);
     const MutexLock lock(mutex_);
