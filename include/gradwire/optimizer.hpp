@@ -64,12 +64,24 @@ class Optimizer {
   [[nodiscard]] Loaded parse(std::span<const std::byte> body) const;
 
  protected:
+  /// Takes memory from the process's page pool, as the rest of gradwire does.
+  struct PoolAllocator {
+    using value_type = float;
+    template <typename>
+    struct rebind {
+      using other = PoolAllocator;
+    };
+    [[nodiscard]] float* allocate(std::size_t count);
+    void deallocate(float* memory, std::size_t count) noexcept;
+    friend bool operator==(const PoolAllocator& /*a*/, const PoolAllocator& /*b*/) noexcept { return true; }
+  };
+  using Floats = std::vector<float, PoolAllocator>;
   struct Tensor {
     std::string name;
     std::span<float> parameter;
     std::span<const float> gradient;
-    std::vector<std::vector<float>> moments;
-    std::vector<float> scale;   // empty unless scale() was called
+    std::vector<Floats> moments;
+    Floats scale;               // empty unless scale() was called
     bool made_to_send = false;  // to_send() was called since the last step
   };
   Optimizer(std::string_view kind, double learning_rate, std::size_t moments, std::vector<double> numbers = {})

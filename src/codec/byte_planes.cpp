@@ -6,6 +6,7 @@
 
 #include "base/per_thread.hpp"
 #include "codec/zstd.hpp"
+#include "memory/paged_vector.hpp"
 #include "wire/bytes.hpp"
 
 namespace gradwire::codec {
@@ -92,7 +93,7 @@ std::size_t pack(std::byte* values, const Elements& elements, std::span<std::byt
   if (elements.count == 0 || out.size() <= sizes) {
     return 0;
   }
-  auto& scratch = per_thread<std::vector<std::byte>>();
+  auto& scratch = per_thread<memory::PagedVector<std::byte, memory::MemoryUse::frames>>();
   scratch.resize(std::max(scratch.size(), elements.bytes()));
   split(values, elements, scratch.data());
   const Planes planes = planes_at(scratch.data(), elements);

@@ -242,8 +242,8 @@ void FrameReader::unpack_payload(std::span<std::byte> room) {
   }
   const std::uint64_t needed = codec_.room_bytes(info_.count);
   if (room.size() < needed) {
-    own_room_ = std::make_unique_for_overwrite<std::byte[]>(needed);
-    room = {own_room_.get(), needed};
+    own_room_ = memory::Block(needed, memory::MemoryUse::frames);
+    room = {own_room_.data(), needed};
   }
   planes_ = unpack(frame_.subspan(offset_), elements_of(codec_, info_.count), room, source);
 }

@@ -13,6 +13,7 @@
 #include "gradwire/dtype.hpp"
 #include "kernels/residual.hpp"
 #include "kernels/stochastic_bf16.hpp"
+#include "memory/block.hpp"
 
 namespace gradwire::kernels {
 struct Tile;
@@ -144,7 +145,7 @@ class FrameReader {
   int peer_;
   bool nonfinite_ = false;
   bool packed_ = false;  // the payload is packed, and the tiles come from `planes_`
-  std::unique_ptr<std::byte[]> own_room_;
+  memory::Block own_room_;
   Planes planes_{};
 };
 

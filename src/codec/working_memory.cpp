@@ -1,16 +1,17 @@
 #include "kernels/working_memory.hpp"
 
 #include "base/per_thread.hpp"
+#include "memory/block.hpp"
 
 namespace gradwire::kernels {
 namespace {
 
 struct Memory {
-  alignas(kWorkingAlignment) unsigned char bytes[kWorkingBytes];
+  memory::Block block{kWorkingBytes, memory::MemoryUse::frames};  // of pages, so it is aligned
 };
 
 }  // namespace
 
-void* working_memory() { return per_thread<Memory>().bytes; }
+void* working_memory() { return per_thread<Memory>().block.data(); }
 
 }  // namespace gradwire::kernels

@@ -18,6 +18,7 @@
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
+#include "policy/host_memory.hpp"
 #include "security/job_key.hpp"
 
 namespace gradwire::drop_in {
@@ -153,6 +154,9 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.raise_threads = environment("GRADWIRE_THREADS") == "multiple";
   configuration.planner = plan::CallPlanner(policy_of_environment(measures),
                                             measures ? plan::AutoFeedback::never : plan::AutoFeedback::where_allowed);
+  if (const Policy::Memory& memory = configuration.planner.policy().memory; !(memory == Policy::Memory())) {
+    policy::configure_host_memory(memory, 1);
+  }
   if (!measures && policy::packs_frames(configuration.planner.policy())) {
     throw Error(ErrorCode::unsupported,
                 "policy " + configuration.planner.policy().source + ": " + std::string(policy::kPacksOnHosts));

@@ -69,7 +69,7 @@ void ElasticSession::abort(const std::string& why) noexcept {
   try {
     elastic_->end();  // the others go on
     elastic_->deny_success(error);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory; the transport has it
   }
   engine_->abort(why);
 }

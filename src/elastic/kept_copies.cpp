@@ -1,7 +1,7 @@
 #include "elastic/kept_copies.hpp"
 
 #include <algorithm>
-#include <new>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -53,7 +53,7 @@ void KeptCopies::hear(Id from, wire::ByteReader piece) {
       whole_[from] = std::move(copy);
       incoming_.erase(from);
     }
-  } catch (const std::bad_alloc&) {
+  } catch (const std::exception&) {  // no memory
     incoming_.erase(from);
   }
 }

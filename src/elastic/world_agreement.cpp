@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "elastic/job_messages.hpp"
 #include "membership/membership_message.hpp"
+#include "memory/background_threads.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -71,6 +72,7 @@ WorldAgreement::~WorldAgreement() {
 }
 
 void WorldAgreement::run() noexcept {
+  const memory::BackgroundThread background;
   for (;;) {
     const std::vector<Processes::Heard> heard = job_->hear(settings_.beat / 2);
     const MutexLock lock(mutex_);
@@ -130,6 +132,9 @@ void WorldAgreement::hear_message(const Processes::Heard& heard) {
       default: hear_of_world(heard.from, body);
     }
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::out_of_memory) {
+      return machine_.damaged(heard.from, now());
+    }
     machine_.distrust(heard.from, error.what(), now());
   } catch (const std::bad_alloc&) {
     machine_.damaged(heard.from, now());

@@ -63,10 +63,10 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
   }
 }
 
-std::vector<std::string> texts_of(const std::vector<std::vector<std::byte>>& all) {
+std::vector<std::string> texts_of(const std::vector<wire::Bytes>& all) {
   std::vector<std::string> texts;
   texts.reserve(all.size());
-  for (const std::vector<std::byte>& bytes : all) {
+  for (const wire::Bytes& bytes : all) {
     texts.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return texts;
@@ -109,8 +109,7 @@ bool Control::Posted::wait_for(std::chrono::milliseconds most) noexcept {
   return over();
 }
 
-std::unique_ptr<Control::Posted> Control::post(std::vector<std::vector<std::byte>> sent,
-                                               std::span<const std::uint64_t> sizes) {
+std::unique_ptr<Control::Posted> Control::post(std::vector<wire::Bytes> sent, std::span<const std::uint64_t> sizes) {
   const auto world = static_cast<std::size_t>(transport_.world_size());
   const auto rank = static_cast<std::size_t>(transport_.rank());
   const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | static_cast<Tag>(Hop::control);
@@ -118,7 +117,7 @@ std::unique_ptr<Control::Posted> Control::post(std::vector<std::vector<std::byte
   Posted::Memory& memory = *posted->memory_;
   memory.sent = std::move(sent);
   const bool to_all = memory.sent.size() < world;
-  const auto message_to = [&](std::size_t peer) -> std::vector<std::byte>& { return memory.sent[to_all ? 0 : peer]; };
+  const auto message_to = [&](std::size_t peer) -> wire::Bytes& { return memory.sent[to_all ? 0 : peer]; };
   memory.all.resize(world);
   for (std::size_t peer = 0; peer < world; ++peer) {  // allocates all memory first: nothing may fail between posts
     memory.all[peer].resize(peer == rank ? message_to(rank).size() : sizes[peer]);
@@ -146,7 +145,7 @@ std::unique_ptr<Control::Posted> Control::post(std::vector<std::vector<std::byte
   return posted;
 }
 
-std::vector<std::vector<std::byte>> Control::take(std::unique_ptr<Posted> posted, const std::string& what) {
+std::vector<wire::Bytes> Control::take(std::unique_ptr<Posted> posted, const std::string& what) {
   try {
     wait_all(transport_, posted->memory_->operations, timeout_, what);
   } catch (...) {
@@ -157,8 +156,8 @@ std::vector<std::vector<std::byte>> Control::take(std::unique_ptr<Posted> posted
   return std::move(posted->memory_->all);
 }
 
-std::vector<std::vector<std::byte>> Control::exchange(std::span<const std::byte> mine,
-                                                      std::span<const std::uint64_t> sizes, const std::string& what) {
+std::vector<wire::Bytes> Control::exchange(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes,
+                                           const std::string& what) {
   return take(post({{mine.begin(), mine.end()}}, sizes), what);
 }
 
@@ -176,8 +175,8 @@ double Control::time_exchange(int to, int from, std::uint64_t bytes) {
   constexpr std::uint64_t kPart = 32ULL << 10;  // bytes of one message
   const std::string what = "the measurement of the link";
   const std::uint64_t parts = (bytes + kPart - 1) / kPart;
-  std::vector<std::byte> sent(bytes);
-  std::vector<std::byte> received(bytes);
+  wire::Bytes sent(bytes);
+  wire::Bytes received(bytes);
   std::vector<Operation> operations(2 * parts);
   barrier();
   const auto begin = std::chrono::steady_clock::now();
@@ -194,15 +193,15 @@ double Control::time_exchange(int to, int from, std::uint64_t bytes) {
   } catch (...) {
     const Error error = current_error();
     if (give_up(transport_, operations, error)) {
-      new std::vector<std::byte>(std::move(sent));
-      new std::vector<std::byte>(std::move(received));
+      new wire::Bytes(std::move(sent));
+      new wire::Bytes(std::move(received));
     }
     throw Error(error);
   }
   return seconds_since(begin);
 }
 
-std::vector<std::vector<std::byte>> Control::all_gather(std::span<const std::byte> mine, const std::string& what) {
+std::vector<wire::Bytes> Control::all_gather(std::span<const std::byte> mine, const std::string& what) {
   const auto world = static_cast<std::size_t>(transport_.world_size());
   const std::uint64_t bytes = mine.size();
   const auto sizes =
@@ -227,10 +226,9 @@ void Control::fail(ErrorCode code, const std::string& message) {
   throw Error(error);
 }
 
-std::vector<std::vector<std::byte>> Control::all_to_all(std::vector<std::vector<std::byte>> to, std::uint32_t call,
-                                                        const std::string& what) {
-  std::vector<std::vector<std::byte>> heads;
-  for (const std::vector<std::byte>& message : to) {
+std::vector<wire::Bytes> Control::all_to_all(std::vector<wire::Bytes> to, std::uint32_t call, const std::string& what) {
+  std::vector<wire::Bytes> heads;
+  for (const wire::Bytes& message : to) {
     const std::uint64_t head = std::uint64_t{call} << kSizeBits | message.size();
     if (message.size() > kMostBytes && heads.size() != static_cast<std::size_t>(transport_.rank())) {
       fail(ErrorCode::unsupported, what + ": rank " + std::to_string(transport_.rank()) + " has " +
@@ -257,8 +255,8 @@ std::vector<std::vector<std::byte>> Control::all_to_all(std::vector<std::vector<
   return all_to_all(std::move(to), sizes, what);
 }
 
-std::vector<std::vector<std::byte>> Control::all_to_all(std::vector<std::vector<std::byte>> to,
-                                                        std::span<const std::uint64_t> sizes, const std::string& what) {
+std::vector<wire::Bytes> Control::all_to_all(std::vector<wire::Bytes> to, std::span<const std::uint64_t> sizes,
+                                             const std::string& what) {
   if (to.size() == 1) {
     return to;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gradwire/transport.hpp"
+#include "wire/bytes.hpp"
 
 namespace gradwire::exchange {
 
@@ -29,8 +30,8 @@ class Control {
    private:
     friend class Control;
     struct Memory {
-      std::vector<std::vector<std::byte>> sent;  // by rank, or one message for all ranks
-      std::vector<std::vector<std::byte>> all;   // by rank
+      std::vector<wire::Bytes> sent;  // by rank, or one message for all ranks
+      std::vector<wire::Bytes> all;   // by rank
       std::vector<Operation> operations;
     };
     Transport& transport_;
@@ -41,7 +42,7 @@ class Control {
 
   /// Element r of the result is rank r's `mine`; sizes may differ. `what` is for messages. Blocks. On failure aborts
   /// the transport and throws.
-  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, const std::string& what);
+  std::vector<wire::Bytes> all_gather(std::span<const std::byte> mine, const std::string& what);
   /// The same for texts.
   std::vector<std::string> all_gather(const std::string& mine, const std::string& what);
   /// The same for texts of one size, in two calls, of which the first does not wait. Other calls may come between them,
@@ -51,11 +52,10 @@ class Control {
   /// Sends `to[r]` to rank r; element r of the result is what rank r sent to this one. Sizes may differ, and empty
   /// messages do not travel. `call` is the kind of exchange, 1 to 2^24 - 1: Error(mismatch) where another rank makes
   /// one of another kind. Blocks. On failure aborts the transport and throws.
-  std::vector<std::vector<std::byte>> all_to_all(std::vector<std::vector<std::byte>> to, std::uint32_t call,
-                                                 const std::string& what);
+  std::vector<wire::Bytes> all_to_all(std::vector<wire::Bytes> to, std::uint32_t call, const std::string& what);
   /// The same where this rank knows that rank r sends it sizes[r] bytes.
-  std::vector<std::vector<std::byte>> all_to_all(std::vector<std::vector<std::byte>> to,
-                                                 std::span<const std::uint64_t> sizes, const std::string& what);
+  std::vector<wire::Bytes> all_to_all(std::vector<wire::Bytes> to, std::span<const std::uint64_t> sizes,
+                                      const std::string& what);
   void barrier();
   /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do the
   /// same. It sends messages as small as the chunks that the link carries later, all in flight at once, since a few
@@ -64,11 +64,11 @@ class Control {
   double time_exchange(int to, int from, std::uint64_t bytes);
 
  private:
-  std::unique_ptr<Posted> post(std::vector<std::vector<std::byte>> sent, std::span<const std::uint64_t> sizes);
+  std::unique_ptr<Posted> post(std::vector<wire::Bytes> sent, std::span<const std::uint64_t> sizes);
   [[noreturn]] void fail(ErrorCode code, const std::string& message);
-  std::vector<std::vector<std::byte>> take(std::unique_ptr<Posted> posted, const std::string& what);
-  std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes,
-                                               const std::string& what);
+  std::vector<wire::Bytes> take(std::unique_ptr<Posted> posted, const std::string& what);
+  std::vector<wire::Bytes> exchange(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes,
+                                    const std::string& what);
 
   Transport& transport_;
   std::chrono::milliseconds timeout_;

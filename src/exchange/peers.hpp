@@ -14,6 +14,7 @@
 #include "exchange/stream/stream_device.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/transport.hpp"
+#include "wire/bytes.hpp"
 
 namespace gradwire::exchange {
 
@@ -29,7 +30,7 @@ class Peers {
 
   /// Sends to[r] to rank r; element r of the result is what rank r sent to this one, as in Control::all_to_all.
   /// Error(unsupported) over device memory, where a session has no tables.
-  using Messages = std::vector<std::vector<std::byte>>;
+  using Messages = std::vector<wire::Bytes>;
   [[nodiscard]] virtual Messages all_to_all(Messages to, std::uint32_t call, const std::string& what);
   /// Does the same if this rank knows that rank r sends it sizes[r] bytes.
   [[nodiscard]] virtual Messages all_to_all(Messages to, std::span<const std::uint64_t> sizes, const std::string& what);

@@ -26,7 +26,7 @@ bool Window::admits(const LaneLoad& load) {
   if (lanes_ < limits_.least_lanes) {
     return true;
   }
-  if (lanes_ >= limits_.most_lanes || load.travels == 0 || memory_ + load.memory > limits_.memory_bytes) {
+  if (lanes_ >= limits_.most_lanes || load.travels == 0 || memory_ + load.memory + load.rooms > limits_.memory_bytes) {
     refused_ = Refused::by_memory;
   } else if (open_ + load.a_hop() > std::max(known_ + (known_ > 0 ? kBeside * load.a_hop() : 0), grown_)) {
     refused_ = Refused::by_link;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "exchange/hop_codecs.hpp"
 #include "exchange/schedule.hpp"
@@ -32,15 +33,18 @@ struct LaneLoad {
   /// weights, which must come in the same order on every rank.
   std::uint64_t travels = 0;
   std::uint64_t memory = 0;  // all its frames at once
-  std::uint32_t hops = 0;    // number of messages that wait for each other, and so of latencies
+  /// Where the packed frames that one instruction reads are unpacked. One instruction of all lanes runs at a time.
+  std::uint64_t rooms = 0;
+  std::uint32_t hops = 0;  // number of messages that wait for each other, and so of latencies
 
   /// The bytes of the lane that are on the link at any one time.
   [[nodiscard]] double a_hop() const noexcept { return static_cast<double>(travels) / (hops > 0 ? hops : 1); }
 };
 
-/// `frame_bytes(instruction)` returns the bytes of the slot that an instruction fills.
-template <class FrameBytes>
-[[nodiscard]] LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes);
+/// `frame_bytes(instruction)` returns the bytes of the slot that an instruction fills; room_bytes(hop, count) those
+/// that a frame of `count` elements needs to be unpacked.
+template <class FrameBytes, class RoomBytes>
+[[nodiscard]] LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes, RoomBytes&& room_bytes);
 
 /// Bytes that a rank keeps on a link of that rate and latency: 1.25 times their product, because of fluctuations.
 [[nodiscard]] std::uint64_t window_bytes(double bytes_per_second, double latency_seconds);
@@ -101,15 +105,26 @@ class Window {
   std::array<Seen, 2> seen_{};  // now, and before
 };
 
-template <class FrameBytes>
-LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes) {
+template <class FrameBytes, class RoomBytes>
+LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes, RoomBytes&& room_bytes) {
   constexpr std::uint64_t kPage = 4096;  // of which buffers are made
+  const auto in_pages = [](std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; };
   LaneLoad load;
+  std::vector<Hop> hops(lane.slots, Hop::own);  // of the frame in each slot
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
   bool native = false;
   std::array<bool, std::size_t{1} << kHopBits> waits{};
   for (const Instruction& instruction : lane.instructions) {
+    std::uint64_t rooms = 0;
+    if (instruction.opcode == Opcode::reduce || instruction.opcode == Opcode::reduce_encode) {
+      for (const Slot input : instruction.inputs) {
+        rooms += input == kOwnInput ? 0 : in_pages(room_bytes(hops[input], instruction.chunk.count));
+      }
+    } else if (instruction.opcode == Opcode::decode) {
+      rooms = in_pages(room_bytes(instruction.hop, instruction.chunk.count));
+    }
+    load.rooms = load.rooms > rooms ? load.rooms : rooms;
     const bool fills = instruction.opcode == Opcode::receive || instruction.opcode == Opcode::encode ||
                        instruction.opcode == Opcode::reduce_encode || instruction.opcode == Opcode::weight ||
                        instruction.opcode == Opcode::native_ask || instruction.opcode == Opcode::native_load;
@@ -118,7 +133,10 @@ LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes) {
     }
     const std::uint64_t bytes = frame_bytes(instruction);
     native = native || instruction.opcode == Opcode::native_load;
-    load.memory += fills ? (bytes + kPage - 1) / kPage * kPage : 0;
+    load.memory += fills ? in_pages(bytes) : 0;
+    if (fills) {
+      hops[instruction.slot] = instruction.hop;
+    }
     sent += instruction.opcode == Opcode::send ? bytes : 0;
     if (instruction.opcode == Opcode::receive) {
       received += bytes;

@@ -118,7 +118,7 @@ const Placement& own_placement() {
   return placement;
 }
 
-void bind_this_thread(const Placement& placement) noexcept {
+void bind_thread(int thread, const Placement& placement) noexcept {
   if (placement.threads.empty()) {
     return;
   }
@@ -127,7 +127,7 @@ void bind_this_thread(const Placement& placement) noexcept {
   for (const unsigned processor : placement.threads) {
     mask[processor / kBits] |= 1UL << (processor % kBits);
   }
-  (void)::syscall(SYS_sched_setaffinity, 0, mask.size() * sizeof(unsigned long), mask.data());
+  (void)::syscall(SYS_sched_setaffinity, thread, mask.size() * sizeof(unsigned long), mask.data());
 }
 
 void bind_memory(const Placement& placement, void* data, std::size_t bytes) noexcept {

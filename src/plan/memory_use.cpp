@@ -57,10 +57,11 @@ ResidualBytes bytes_of(const exchange::ResidualUse& use, std::uint64_t bytes_eac
   return residuals;
 }
 
-// Counts the bytes of a bucket's frames: in its largest lane, and in all lanes.
+// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked.
 struct Frames {
   std::uint64_t lane = 0;
   std::uint64_t all = 0;
+  std::uint64_t rooms = 0;
 };
 
 Frames frames_of(const exchange::Resolved& resolved) {
@@ -68,16 +69,18 @@ Frames frames_of(const exchange::Resolved& resolved) {
     return {};
   }
   // Later lanes have chunks of the same size, or fewer elements at the end.
-  const exchange::LaneLoad load =
-      exchange::load_of(resolved.schedule.make_lane(0), [&](const exchange::Instruction& instruction) -> std::uint64_t {
+  const exchange::LaneLoad load = exchange::load_of(
+      resolved.schedule.make_lane(0),
+      [&](const exchange::Instruction& instruction) -> std::uint64_t {
         if (instruction.opcode == exchange::Opcode::native_load) {
           return instruction.chunk.count * resolved.call.codecs.first.working_bytes();
         }
         return instruction.opcode == exchange::Opcode::native_ask || instruction.opcode == exchange::Opcode::weight
                    ? sizeof(double)
                    : resolved.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
-      });
-  return {load.memory, load.memory * resolved.schedule.lanes};
+      },
+      [&](exchange::Hop hop, std::uint64_t count) { return resolved.call.codecs.of(hop).room_bytes(count); });
+  return {load.memory, load.memory * resolved.schedule.lanes, load.rooms};
 }
 
 // Returns the bytes that a bucket of a sync mode keeps: results that are late, or the parameters as they were last
@@ -111,9 +114,11 @@ struct Account {
   std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
+  std::uint64_t rooms = 0;  // where packed frames are unpacked
 
+  // The window counts rooms, too; the least lanes go beyond it.
   [[nodiscard]] std::uint64_t frames(std::uint64_t in_flight) const {
-    return std::min(all_frames, std::max(least_frames, in_flight));
+    return std::min(all_frames + rooms, std::max(least_frames + rooms, in_flight));
   }
 };
 
@@ -139,7 +144,7 @@ Account account_of(const Plan& plan, int rank) {
           bytes_of(call.call.residuals, element_bytes(plan.groups[bucket.group].policy.residuals.dtype));
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
       const Frames held = frames_of(call);
-      frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all)};
+      frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all), std::max(frames.rooms, held.rooms)};
     }
     use.local += residuals.local;
     use.summed += residuals.summed;
@@ -150,6 +155,7 @@ Account account_of(const Plan& plan, int rank) {
     }
     account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
     account.all_frames += frames.all;
+    account.rooms = std::max(account.rooms, frames.rooms);
   }
   use.second = (buffers - 1) * (use.local + use.summed);
   for (const auto& [place, bytes] : account.places) {

@@ -6,6 +6,7 @@
 
 #include "base/awake_time.hpp"
 #include "base/current_error.hpp"
+#include "memory/background_threads.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "observe/watching.hpp"
@@ -43,7 +44,10 @@ Driver::Driver(std::shared_ptr<Transport> transport, const TableOptions& options
       mailbox_(transport_, {.rows = options.rows, .width = options.width}) {
   observe::begin_watching();
   if (threading_ == Threading::background && transport_->world_size() > 1) {
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::thread([this] {
+      const memory::BackgroundThread background;
+      run();
+    });
   }
 }
 

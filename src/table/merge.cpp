@@ -48,11 +48,11 @@ void check_elements(const std::string& call, std::size_t ids, std::size_t elemen
   }
 }
 
-std::vector<float> add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width) {
+Floats add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width) {
   if (merged.as_given()) {
     return {rows.begin(), rows.end()};
   }
-  std::vector<float> sums(merged.ids.size() * width);
+  Floats sums(merged.ids.size() * width);
   add_rows(merged, rows, width, sums);
   return sums;
 }
@@ -67,11 +67,11 @@ void add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_
   }
 }
 
-std::vector<float> last_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width) {
+Floats last_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width) {
   if (merged.as_given()) {
     return {rows.begin(), rows.end()};
   }
-  std::vector<float> last(merged.ids.size() * width);
+  Floats last(merged.ids.size() * width);
   for (std::size_t i = 0; i < merged.place.size(); ++i) {
     std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(i * width), width,
                 last.begin() + static_cast<std::ptrdiff_t>(std::size_t{merged.place[i]} * width));

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "table/floats.hpp"
+
 namespace gradwire::table {
 
 struct MergedIds {
@@ -22,11 +24,11 @@ struct MergedIds {
 /// Throws Error(invalid_argument) that names `call` unless there are `width` elements for each of `ids` ids.
 void check_elements(const std::string& call, std::size_t ids, std::size_t elements, std::uint32_t width);
 /// One row for each merged id: the sum of its rows, in the order given.
-[[nodiscard]] std::vector<float> add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
+[[nodiscard]] Floats add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
 /// The same, added to `sums`.
 void add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width, std::span<float> sums);
 /// One row for each merged id: the last of its rows.
-[[nodiscard]] std::vector<float> last_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
+[[nodiscard]] Floats last_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
 /// Row i of `out` is that of the caller's id i; `rows` has one for each merged id.
 void spread_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width, std::span<float> out);
 

@@ -13,7 +13,7 @@ RowCache::RowCache(std::uint64_t bytes, std::uint32_t width)
     : width_(width),
       row_bytes_(bytes_per_row(width)),
       capacity_(static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes / row_bytes_, kEnd - 1))),
-      values_(std::make_unique_for_overwrite<float[]>(std::size_t{capacity_} * width)) {
+      memory_(std::size_t{capacity_} * width * sizeof(float), memory::MemoryUse::tables) {
   entries_.reserve(capacity_);
 }
 
@@ -23,7 +23,7 @@ RowCache::Entry* RowCache::find(std::uint64_t id) noexcept {
 }
 
 const float* RowCache::values(const Entry& entry) const noexcept {
-  return values_.get() + std::size_t{place(entry)} * width_;
+  return all_values() + std::size_t{place(entry)} * width_;
 }
 
 void RowCache::touch(Entry& entry) noexcept {
@@ -50,7 +50,7 @@ RowCache::Entry* RowCache::put(std::uint64_t id, const float* values) {
   } else {
     touch(*entry);
   }
-  std::copy_n(values, width_, values_.get() + std::size_t{place(*entry)} * width_);
+  std::copy_n(values, width_, all_values() + std::size_t{place(*entry)} * width_);
   return entry;
 }
 

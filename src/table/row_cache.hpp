@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "memory/block.hpp"
 #include "table/flat_index.hpp"
 
 namespace gradwire::table {
@@ -52,11 +53,12 @@ class RowCache {
   [[nodiscard]] std::uint32_t place(const Entry& entry) const noexcept {
     return static_cast<std::uint32_t>(&entry - entries_.data());
   }
+  [[nodiscard]] float* all_values() const noexcept { return reinterpret_cast<float*>(memory_.data()); }
 
   std::uint32_t width_;
   std::uint64_t row_bytes_;
   std::uint32_t capacity_;
-  std::unique_ptr<float[]> values_;
+  memory::Block memory_;        // of all values
   std::vector<Entry> entries_;  // grows to the capacity; then entries are reused
   FlatIndex index_;
   std::uint32_t newest_ = kEnd, oldest_ = kEnd;

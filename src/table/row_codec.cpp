@@ -9,6 +9,7 @@
 #include "gradwire/error.hpp"
 #include "kernels/bf16.hpp"
 #include "kernels/int8.hpp"
+#include "table/floats.hpp"
 
 namespace gradwire::table {
 namespace {
@@ -55,7 +56,7 @@ bool RowCodec::finite(const std::byte* in) const {
   if (kind_ == Kind::exact) {
     return true;
   }
-  auto& row = per_thread<std::vector<float>>();
+  auto& row = per_thread<Floats>();
   row.resize(width_);
   decode(in, row.data());
   return codec::all_finite(codec::Working::f32, row.data(), width_);

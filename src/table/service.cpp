@@ -367,7 +367,7 @@ std::string Service::describe_wait(const Pull& pull) const {
 
 void Service::write(MessageKind kind, std::span<const std::uint64_t> ids, const float* values) {
   const std::uint32_t width = options_.width;
-  std::map<int, std::pair<std::vector<std::uint64_t>, std::vector<float>>> parts;
+  std::map<int, std::pair<std::vector<std::uint64_t>, Floats>> parts;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     auto& [part_ids, part_values] = parts[store_.owner(ids[i])];
     part_ids.push_back(ids[i]);

@@ -14,6 +14,7 @@
 
 #include "base/current_error.hpp"
 #include "gradwire/table.hpp"
+#include "table/floats.hpp"
 #include "table/rank_clocks.hpp"
 #include "table/row_batch.hpp"
 #include "table/row_cache.hpp"
@@ -30,7 +31,7 @@ struct Pull {
   std::uint64_t needed = 0;                         // the least clock of owners
   bool prefetch = false;                            // its rows go only to the cache
   std::vector<std::uint64_t> ids;                   // ascending, each once
-  std::vector<float> rows;                          // from the cache, until an owner has answered
+  Floats rows;                                      // from the cache, until an owner has answered
   std::vector<bool> written;                        // this rank pushed to it meanwhile
   std::vector<std::uint32_t> own;                   // places of this rank's own rows that wait for a clock or a file
   bool reads_own = false;                           // they wait for a file

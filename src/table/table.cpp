@@ -133,8 +133,8 @@ void Table::State::write(const char* call, MessageKind kind, std::span<const std
   const observe::Span span(event(observe::EventKind::push, values.size()));
   table::check_elements(said(call), ids.size(), values.size(), options.width);
   const MergedIds merged = table::merge_ids(ids, options.rows, said(call).c_str());
-  const std::vector<float> rows = kind == MessageKind::push ? table::add_rows(merged, values, options.width)
-                                                            : table::last_rows(merged, values, options.width);
+  const table::Floats rows = kind == MessageKind::push ? table::add_rows(merged, values, options.width)
+                                                       : table::last_rows(merged, values, options.width);
   check_finite(call, merged.ids, rows);
   if (merged.ids.empty()) {
     return;

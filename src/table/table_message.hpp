@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "table/floats.hpp"
 #include "table/row_codec.hpp"
 #include "wire/bytes.hpp"
 
@@ -91,7 +92,7 @@ struct PullRequest {
                                        std::uint32_t width, const RowCodec& codec);
 struct Rows {
   std::vector<std::uint64_t> ids;
-  std::vector<float> values;
+  Floats values;
 };
 [[nodiscard]] Rows decode_rows(const TableMessage& message, std::uint64_t rows, std::uint32_t width,
                                const RowCodec& codec, int peer);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gradwire/transport.hpp"
+#include "memory/block.hpp"
 
 namespace gradwire::transport {
 
@@ -21,9 +22,9 @@ struct MpiOperation {
   bool awaits_head = false;           // a receive's head has not arrived
   bool awaits_bulk = false;           // a receive's head has arrived, its bulk is not posted
   std::uint64_t pending_parts = 0;
-  DType dtype = DType::f32;                   // sums only
-  bool summed_by_messages = false;            // a sum is made by messages, not by MPI
-  std::unique_ptr<std::byte[]> parts_of_sum;  // the summands of the other ranks, where it is made by messages
+  DType dtype = DType::f32;         // sums only
+  bool summed_by_messages = false;  // a sum is made by messages, not by MPI
+  memory::Block parts_of_sum;       // the summands of the other ranks, where it is made by messages
   std::list<MpiOperation>::iterator self;
 };
 

@@ -67,11 +67,11 @@ void MpiTransport::post_sum_by_messages(MpiOperation& request) {
   const std::uint64_t room = summed_here_bytes();
   const auto others = static_cast<std::uint64_t>(world_size_ - 1);
   request.summed_by_messages = true;
-  if (request.parts_of_sum == nullptr) {
-    request.parts_of_sum = std::make_unique_for_overwrite<std::byte[]>(room * others);
+  if (request.parts_of_sum.empty()) {
+    request.parts_of_sum = memory::Block(room * others, memory::MemoryUse::frames);
   }
   for (std::uint64_t i = 0; i < others; ++i) {
-    receive_summand(request, other_rank(i), request.parts_of_sum.get() + i * room);
+    receive_summand(request, other_rank(i), request.parts_of_sum.data() + i * room);
   }
   for (std::uint64_t i = 0; i < others; ++i) {
     send_summand(request, other_rank(i));
@@ -135,13 +135,13 @@ void MpiTransport::add_up(const MpiOperation& request) const {
   const std::uint64_t room = summed_here_bytes();
   auto* const plus = request.dtype == DType::f32 ? &add_values<float> : &add_values<double>;
   if (world_size_ == 2) {
-    plus(operation.data, request.parts_of_sum.get(), bytes);  // the order of two does not matter
+    plus(operation.data, request.parts_of_sum.data(), bytes);  // the order of two does not matter
     return;
   }
-  std::byte* sum = rank_ == 0 ? operation.data : request.parts_of_sum.get();
+  std::byte* sum = rank_ == 0 ? operation.data : request.parts_of_sum.data();
   std::uint64_t next = rank_ == 0 ? 0 : 1;  // the next summand of another rank
   for (int rank = 1; rank < world_size_; ++rank) {
-    plus(sum, rank == rank_ ? operation.data : request.parts_of_sum.get() + next++ * room, bytes);
+    plus(sum, rank == rank_ ? operation.data : request.parts_of_sum.data() + next++ * room, bytes);
   }
   if (sum != operation.data) {
     std::memcpy(operation.data, sum, bytes);

@@ -225,7 +225,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
   }
   if (!over) {
     static_cast<void>(request.head.release());
-    static_cast<void>(request.parts_of_sum.release());
+    request.parts_of_sum.leak();
     leaked_ = true;
     mpi_holds_sum_ = mpi_holds_sum_ || (request.kind == Operation::Kind::all_reduce && !request.summed_by_messages);
   }

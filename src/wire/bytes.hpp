@@ -10,15 +10,16 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "gradwire/error.hpp"
+#include "memory/pool_allocator.hpp"
 
 namespace gradwire::wire {
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as memory is");
 
-using Bytes = std::vector<std::byte>;
+/// From a page on, its memory is the page pool's.
+using Bytes = memory::PooledVector<std::byte, memory::MemoryUse::frames>;
 
 inline void put(Bytes& out, const void* data, std::size_t count) {
   const std::size_t before = out.size();

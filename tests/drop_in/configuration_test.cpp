@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "gradwire/error.hpp"
+#include "memory/process_pool.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -54,6 +56,22 @@ TEST(Configuration, WhatIsWrongDisables) {
   unsetenv("GRADWIRE_TIMEOUT");
   EXPECT_FALSE(Configuration::read(true).timeout) << "a call waits as long as the library would";
   EXPECT_GT(Configuration::read(true).longest_wait(), std::chrono::hours(24 * 365));
+}
+
+// The pool of host memory follows the policy's file; what an operator says counts where it is less.
+TEST(Configuration, MemoryOfThePolicyIsThatOfThePool) {
+  const test::ScratchFolder folder;
+  const std::string file = folder.path() / "policy.toml";
+  std::ofstream(file) << "[memory]\nlimit = \"1GiB\"\ntrim_above = \"3MiB\"\nbind = \"off\"\n";
+  for (const bool measures : {true, false}) {
+    {
+      const Variable policy("GRADWIRE_POLICY", file);
+      EXPECT_TRUE(Configuration::read(measures).disabled.empty());
+    }
+    EXPECT_EQ(memory::page_pool().options().limit.bytes, 1U << 30U);
+    EXPECT_EQ(memory::page_pool().options().trim_above, 3U << 20U);
+    memory::configure_page_pool({}, std::nullopt, 1);
+  }
 }
 
 // Calls are lossy only on request.

@@ -53,8 +53,9 @@ struct World {
     return codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
   }
   [[nodiscard]] LaneLoad load() const {
-    return load_of(schedules[0].make_lane(0),
-                   [this](const Instruction& instruction) { return frame_bytes(instruction); });
+    return load_of(
+        schedules[0].make_lane(0), [this](const Instruction& instruction) { return frame_bytes(instruction); },
+        [this](Hop hop, std::uint64_t count) { return codecs.of(hop).room_bytes(count); });
   }
   double run(SimulatedLinks& links) const {
     return links.run(schedules, [this](const Instruction& instruction) { return frame_bytes(instruction); });
@@ -113,6 +114,34 @@ TEST(Window, KeepsWithinTheLanesOfTheTransport) {
   EXPECT_EQ(lanes, 16);
 }
 
+// An owner unpacks the frames of all other ranks at once, in one lane at a time. Mutation tried: the window does not
+// count that.
+TEST(Window, CountsTheMemoryOfUnpackingOnce) {
+  constexpr std::uint64_t kCount = 40'000;
+  const Resolved packed =
+      resolve({.algorithm = Algorithm::two_shot, .codec = "exact+zstd", .count = 3 * kCount}, {0, 3});
+  const Lane lane = packed.schedule.make_lane(0);
+  const auto frame = [&](const Instruction& instruction) {
+    return packed.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
+  };
+  std::uint64_t chunk = 0;
+  const LaneLoad load = load_of(lane, frame, [&](Hop hop, std::uint64_t count) {
+    chunk = std::max(chunk, packed.call.codecs.of(hop).room_bytes(count));
+    return packed.call.codecs.of(hop).room_bytes(count);
+  });
+  EXPECT_GT(chunk, 0U);
+  EXPECT_EQ(load.rooms, 2 * ((chunk + 4095) / 4096 * 4096));
+
+  Window window({.least_lanes = 0, .memory_bytes = 10 * 4096});
+  window.set_known(std::uint64_t{1} << 40);
+  const LaneLoad one{.travels = 1000, .memory = 2 * 4096, .rooms = 3 * 4096, .hops = 2};
+  int lanes = 0;
+  for (; lanes < 100 && window.admits(one); ++lanes) {
+    static_cast<void>(window.open(one, Window::Time{}));
+  }
+  EXPECT_EQ(lanes, 3);
+}
+
 // Mutations tried: four lanes whatever the link; no memory bound.
 TEST(Window, FillsALinkThatIsKnown) { expect_full(2, {}, true, false, 1.05); }
 TEST(Window, FillsALinkThatIsKnownInLargerWorlds) { expect_full(4, {}, true, false, 1.1); }
@@ -160,11 +189,12 @@ TEST(Window, KeepsTheLeastLanesOnANearLink) {
 // Native sums come in the same order on every rank, which weights would change. A copy does not travel.
 TEST(Window, WhatMustComeInOrderStaysWithinTheLeastLanes) {
   const auto bytes = [](const Instruction&) { return std::uint64_t{100}; };
+  const auto no_room = [](Hop, std::uint64_t) { return std::uint64_t{0}; };
   const Shape shape{.rank = 0, .world_size = 2, .weighted = true};
   const Lane weighted = native_all_reduce(shape, 1000, {}).make_lane(0);
   const Lane alone = native_all_reduce({.rank = 0, .world_size = 2}, 1000, {}).make_lane(0);
-  EXPECT_EQ(load_of(weighted, bytes).travels, 0U);
-  EXPECT_EQ(load_of(alone, bytes).travels, 4096U);
+  EXPECT_EQ(load_of(weighted, bytes, no_room).travels, 0U);
+  EXPECT_EQ(load_of(alone, bytes, no_room).travels, 4096U);
   Window window({});
   window.set_known(1 << 30);
   for (int lane = 0; lane < kLeastLanes; ++lane) {

@@ -4,13 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <numeric>
 #include <string>
+#include <thread>
 
 #include "gradwire/error.hpp"
+#include "memory/background_threads.hpp"
 #include "memory/page_source.hpp"
 #include "memory/topology.hpp"
 
@@ -83,6 +87,53 @@ TEST(Placement, WhereNothingIsBoundTheCallsDoNothing) {
 }
 
 // Node 0 is there on every machine. Mutation tried: the source forgets the placement.
+std::vector<unsigned> processors_of_this_thread() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  EXPECT_EQ(::sched_getaffinity(0, sizeof mask, &mask), 0);
+  std::vector<unsigned> all;
+  for (unsigned i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &mask)) {
+      all.push_back(i);
+    }
+  }
+  return all;
+}
+
+// Mutation tried: only threads that begin later are bound.
+TEST(Placement, BackgroundThreadsAreBoundBeforeAndAfterTheyBegin) {
+  const Processors own = own_processors();
+  ASSERT_FALSE(own.empty());
+  const Placement last{.node = {}, .threads = {own.back()}, .most_ranks = 1, .why = {}};
+  std::barrier meet(2);
+  std::vector<unsigned> before, bound, later, alone;
+  std::thread early([&] {
+    const BackgroundThread background;
+    before = processors_of_this_thread();
+    meet.arrive_and_wait();
+    meet.arrive_and_wait();
+    bound = processors_of_this_thread();
+  });
+  meet.arrive_and_wait();
+  bind_background_threads(&last);
+  meet.arrive_and_wait();
+  early.join();
+  std::thread([&] {
+    const BackgroundThread background;
+    later = processors_of_this_thread();
+  }).join();
+  bind_background_threads(nullptr);
+  std::thread([&] {
+    const BackgroundThread background;
+    alone = processors_of_this_thread();
+  }).join();
+  EXPECT_EQ(before, own);
+  EXPECT_EQ(bound, std::vector{own.back()});
+  EXPECT_EQ(later, std::vector{own.back()});
+  EXPECT_EQ(alone, own);
+  EXPECT_EQ(processors_of_this_thread(), own) << "a thread that is none of them was bound";
+}
+
 TEST(Placement, PagesOfThePoolAreAskedForOnItsNode) {
   const Placement placement{.node = 0, .threads = {}, .why = {}};
   SystemPages pages;

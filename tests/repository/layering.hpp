@@ -26,7 +26,7 @@ inline const std::vector<Layer> kLayers = {
     {"watch", {"observe"}, {}},
     {"record", {"base"}, {}},
     {"memory", {"base"}, {}},
-    {"wire", {"base"}, {}},
+    {"wire", {"memory"}, {}},
     {"security", {"wire"}, {}},
     {"membership", {"wire"}, {}},
     {"kernels", {"wire"}, {}},

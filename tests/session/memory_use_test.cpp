@@ -56,5 +56,16 @@ TEST(MemoryUse, ForecastsTheResidualsOfEveryRank) {
   }
 }
 
+// Packed frames are as large as exact ones at most, and are unpacked elsewhere.
+TEST(MemoryUse, ForecastsWherePackedFramesAreUnpacked) {
+  const auto frames = [](const std::string& codec) {
+    const Policy policy =
+        Policy::parse("[defaults]\ncodec = \"" + codec + "\"\nalgorithm = \"two_shot\"\n[bucket]\nin_flight = 0\n");
+    return memory_of(plan_of(policy, make_gradients(), {0, 1}), 0).frames;
+  };
+  EXPECT_GT(frames("exact+zstd"), frames("exact"));
+  EXPECT_LT(frames("exact+zstd"), 2 * frames("exact"));
+}
+
 }  // namespace
 }  // namespace gradwire::test

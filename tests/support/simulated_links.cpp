@@ -98,7 +98,7 @@ void SimulatedLinks::open_lanes(int rank, const Schedule& schedule) {
   Rank& self = ranks_[static_cast<std::size_t>(rank)];
   while (self.next_lane < schedule.lanes) {
     Lane lane = schedule.make_lane(self.next_lane);
-    const LaneLoad load = load_of(lane, *frame_bytes_);
+    const LaneLoad load = load_of(lane, *frame_bytes_, [](Hop, std::uint64_t) { return std::uint64_t{0}; });
     if (!self.window.admits(load)) {
       if (self.sending == 0) {
         self.window.starved();

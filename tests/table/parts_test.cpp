@@ -104,8 +104,8 @@ TEST(Merge, SumsDuplicatesInTheirOrder) {
   EXPECT_EQ(merged.ids, (std::vector<std::uint64_t>{0, 2, 7}));
   EXPECT_EQ(merged.place, (std::vector<std::uint32_t>{2, 1, 2, 2, 0}));
   const std::vector<float> rows{1, 10, 2, 20, 3, 30, 4, 40, 5, 50};
-  EXPECT_EQ(add_rows(merged, rows, 2), (std::vector<float>{5, 50, 2, 20, 8, 80}));
-  EXPECT_EQ(last_rows(merged, rows, 2), (std::vector<float>{5, 50, 2, 20, 4, 40}));
+  EXPECT_EQ(add_rows(merged, rows, 2), (table::Floats{5, 50, 2, 20, 8, 80}));
+  EXPECT_EQ(last_rows(merged, rows, 2), (table::Floats{5, 50, 2, 20, 4, 40}));
 }
 
 TEST(Merge, LeavesAscendingIdsAsTheyAre) {

@@ -69,7 +69,7 @@ class World {
     const auto pull = (*this)[rank].start_pull(ids, false);
     deliver_all();
     EXPECT_TRUE(pull->done());
-    return pull->rows;
+    return std::vector<float>(pull->rows.begin(), pull->rows.end());
   }
   void push(int rank, std::uint64_t id, float gradient) {
     (*this)[rank].write(MessageKind::push, std::span(&id, 1), &gradient);

@@ -8,6 +8,7 @@
 
 #include "base/per_thread.hpp"
 #include "exchange/host/lane_run.hpp"
+#include "memory/block.hpp"
 #include "observe/record.hpp"
 
 namespace gradwire::exchange {
@@ -26,7 +27,14 @@ struct Scratch {
   alignas(64) float residual[kTileElements];
   alignas(64) float scale[kTileElements];
 };
-Scratch& scratch() { return per_thread<Scratch>(); }
+static_assert(std::is_trivially_default_constructible_v<Scratch> && alignof(Scratch) <= memory::kPageBytes);
+
+Scratch& scratch() {
+  struct Memory {
+    memory::Block block{sizeof(Scratch), memory::MemoryUse::frames};
+  };
+  return *reinterpret_cast<Scratch*>(per_thread<Memory>().block.data());
+}
 
 // Calls body(first element, count) for each tile of a chunk.
 template <typename Body>

@@ -33,7 +33,9 @@ LaneRun::LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, s
   for (const Instruction& instruction : lane_.instructions) {
     for_each_slot(instruction, [this](Slot slot) { ++slots_[slot].uses; });
   }
-  load_ = load_of(lane_, [this](const Instruction& instruction) { return slot_bytes(instruction); });
+  load_ = load_of(
+      lane_, [this](const Instruction& instruction) { return slot_bytes(instruction); },
+      [this](Hop hop, std::uint64_t count) { return task_.call.codecs.of(hop).room_bytes(count); });
 }
 
 void LaneRun::open(Window& window) { opened_ = window.open(load_, std::chrono::steady_clock::now()); }

@@ -6,6 +6,7 @@
 #include "base/current_error.hpp"
 #include "base/log.hpp"
 #include "base/processor_cores.hpp"
+#include "memory/background_threads.hpp"
 #include "memory/placement.hpp"
 #include "observe/record.hpp"
 #include "policy/stage.hpp"
@@ -28,7 +29,7 @@ Threading threading_over(Runner& runner, Threading asked) {
 }
 
 // Ranks whose bindings overlap, and those that are threads, would all choose the same cores.
-bool binds_progress(const Runner& runner, const Policy& policy) {
+bool binds_threads(const Runner& runner, const Policy& policy) {
   const RunnerInfo& info = runner.info();
   return policy.memory.bind && !info.shares_process &&
          ranks_on_node(info.nodes, info.rank, info.world_size) <= memory::own_placement().most_ranks;
@@ -41,7 +42,9 @@ Core::Core(std::unique_ptr<Runner> r, EngineSettings given)
       runner(std::move(r)),
       step(next_number(), settings.options.nonfinite, settings.undoable),
       parts(settings.parts),
-      progress(threading_over(*runner, settings.options.threading), step, binds_progress(*runner, settings.policy)) {}
+      progress(threading_over(*runner, settings.options.threading), step, binds_threads(*runner, settings.policy)) {
+  memory::bind_background_threads(binds_threads(*runner, settings.policy) ? &memory::own_placement() : nullptr);
+}
 
 void Core::rethrow_given_up(bool to_caller) {
   const Error error = current_error();

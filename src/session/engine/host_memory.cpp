@@ -4,27 +4,14 @@
 #include "base/processor_cores.hpp"
 #include "base/units.hpp"
 #include "memory/process_pool.hpp"
+#include "policy/host_memory.hpp"
 
 namespace gradwire::session {
 
 void configure_host_memory(const Policy::Memory& memory, const RunnerInfo& info, bool undoable) {
-  using Given = Policy::Memory::HugePages;
-  using memory::HugePages;
-  memory::PagePoolOptions options;
-  options.huge_pages = memory.huge_pages == Given::madvise     ? HugePages::madvise
-                       : memory.huge_pages == Given::hugetlbfs ? HugePages::hugetlbfs
-                                                               : HugePages::off;
-  options.merges_lazily = memory.merges_lazily;
-  options.trim_above = memory.trim_above;
-  options.trim_after = memory.trim_after;
-  options.compact_free = memory.compact_free;
-  options.compact_failures = memory.compact_failures;
-  options.look_every = memory.compact_every;
-  memory::bind_page_pool(memory.bind);
-  memory::configure_page_pool(std::move(options), memory.limit,
-                              undoable || info.shares_process || info.nodes.empty()
-                                  ? 1
-                                  : ranks_on_node(info.nodes, info.rank, info.world_size));
+  policy::configure_host_memory(memory, undoable || info.shares_process || info.nodes.empty()
+                                            ? 1
+                                            : ranks_on_node(info.nodes, info.rank, info.world_size));
 }
 
 void tend_host_memory(Core& core, std::chrono::steady_clock::time_point now) {

@@ -46,10 +46,10 @@ void SmallSums::prepare(const plan::Plan& plan) {
     places.push_back(bytes);
     bytes += (step_bytes(bucket) + kLine - 1) / kLine * kLine;
   }
-  values_ = std::make_unique<std::byte[]>(bytes);
+  values_ = memory::Block(bytes, memory::MemoryUse::frames);
   sums_ = std::vector<Sum>(places.size());
   for (std::size_t i = 0; i < places.size(); ++i) {
-    sums_[i].values = values_.get() + places[i];
+    sums_[i].values = values_.data() + places[i];
   }
 }
 
@@ -200,7 +200,7 @@ void SmallSums::count(const plan::Plan& plan, std::span<Statistics> groups) cons
 void SmallSums::give_up() noexcept {
   for (Sum& sum : sums_) {
     if (sum.operation.pending() && !transport_.cancel(sum.operation)) {
-      static_cast<void>(values_.release());
+      values_.leak();
     }
   }
   sums_.clear();

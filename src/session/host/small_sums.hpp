@@ -13,6 +13,7 @@
 #include "gradwire/reduction.hpp"
 #include "gradwire/statistics.hpp"
 #include "gradwire/transport.hpp"
+#include "memory/block.hpp"
 #include "observe/event.hpp"
 #include "observe/peer_waits.hpp"
 #include "plan/plan.hpp"
@@ -68,7 +69,7 @@ class SmallSums {
   Options options_;
   observe::PeerWaits* peer_waits_ = nullptr;
   std::vector<Sum> sums_;  // by bucket
-  std::unique_ptr<std::byte[]> values_;
+  memory::Block values_;
 };
 
 }  // namespace gradwire::session

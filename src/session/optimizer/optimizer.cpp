@@ -5,7 +5,19 @@
 #include <string>
 #include <utility>
 
+#include "memory/pool_allocator.hpp"
+
 namespace gradwire {
+namespace {
+
+using Pool = memory::PoolAllocator<float, memory::MemoryUse::copies>;
+
+}  // namespace
+
+float* Optimizer::PoolAllocator::allocate(std::size_t count) { return Pool().allocate(count); }
+void Optimizer::PoolAllocator::deallocate(float* memory, std::size_t count) noexcept {
+  Pool().deallocate(memory, count);
+}
 
 std::size_t Optimizer::add(std::string_view name, std::span<float> parameter, std::span<const float> gradient) {
   const std::string what = "optimizer: \"" + std::string(name) + "\"";
@@ -148,7 +160,7 @@ std::span<const float> AdamW::scale(std::size_t index) {
 
 // Sums in double and in a fixed order, because all ranks must get the same mean.
 void AdamW::renew_scale(Tensor& tensor) const {
-  const std::vector<float>& v = tensor.moments[1];
+  const Floats& v = tensor.moments[1];
   double sum = 0;
   for (const float x : v) {
     sum += static_cast<double>(x);

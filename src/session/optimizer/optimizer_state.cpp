@@ -38,7 +38,7 @@ struct Optimizer::Loaded {
   std::uint64_t steps = 0;
   double loss_scale = 1;
   std::vector<double> numbers;
-  std::vector<std::vector<std::vector<float>>> moments;  // by tensor
+  std::vector<std::vector<Floats>> moments;  // by tensor
 };
 
 void Optimizer::save(std::ostream& stream) const {
@@ -53,7 +53,7 @@ void Optimizer::save(std::ostream& stream) const {
   for (const Tensor& tensor : tensors_) {
     wire::put_text(all, tensor.name);
     wire::put_number(all, static_cast<std::uint64_t>(tensor.parameter.size()));
-    for (const std::vector<float>& moment : tensor.moments) {
+    for (const Floats& moment : tensor.moments) {
       wire::put(all, moment.data(), moment.size() * sizeof(float));
     }
   }
@@ -93,7 +93,7 @@ Optimizer::Loaded Optimizer::parse(std::span<const std::byte> body) const {
       throw other("\"" + name + "\" x " + std::to_string(elements) + " stands for \"" + tensor.name + "\" x " +
                   std::to_string(tensor.parameter.size()));
     }
-    std::vector<std::vector<float>>& moments = loaded.moments.emplace_back();
+    std::vector<Floats>& moments = loaded.moments.emplace_back();
     for (std::size_t i = 0; i < moments_; ++i) {
       in.numbers(std::span(moments.emplace_back(elements)));
     }
@@ -139,7 +139,7 @@ std::vector<View> Optimizer::state() {
   std::vector<View> views{
       {&steps_, 1, DType::f64}, {&loss_scale_, 1, DType::f64}, {numbers_.data(), numbers_.size(), DType::f64}};
   for (Tensor& tensor : tensors_) {
-    for (std::vector<float>& moment : tensor.moments) {
+    for (Floats& moment : tensor.moments) {
       views.push_back(view(moment.data(), moment.size()));
     }
     if (!tensor.scale.empty()) {

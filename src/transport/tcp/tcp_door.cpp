@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "memory/background_threads.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -47,6 +48,7 @@ void Door::knock(Accepted accepted) {
 }
 
 void Door::run() noexcept {
+  const memory::BackgroundThread background;
   const MutexLock lock(mutex_);
   for (;;) {
     changed_.wait(mutex_, [this]() REQUIRES(mutex_) { return closed_ || !waiting_.empty(); });

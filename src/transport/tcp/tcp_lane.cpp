@@ -169,7 +169,7 @@ void TcpLane::flush() noexcept {
 
 // Gives the reader what has arrived. False: nothing more comes now.
 bool TcpLane::fill(const Socket& socket, PacketReader& reader, std::size_t& most_bytes, int& why, bool& gone) {
-  std::vector<std::byte> buffer(kPiece);  // not on the stack: a thread of the job may have a small one
+  wire::Bytes buffer(kPiece);  // not on the stack: a thread of the job may have a small one
   while (most_bytes > 0) {
     const ssize_t count = recv(socket.fd(), buffer.data(), std::min(buffer.size(), most_bytes), MSG_DONTWAIT);
     if (count > 0) {

@@ -13,6 +13,7 @@
 
 #include "transport/tcp/tcp_packet.hpp"
 #include "transport/tcp/tcp_socket.hpp"
+#include "wire/bytes.hpp"
 
 namespace gradwire::transport::tcp {
 
@@ -75,7 +76,7 @@ class TcpLane {
  private:
   struct Kept {
     PacketKind kind = PacketKind::message;
-    std::vector<std::byte> body;
+    wire::Bytes body;
   };
 
   [[nodiscard]] bool stage();
@@ -102,11 +103,11 @@ class TcpLane {
   std::size_t kept_bytes_ = 0;
   std::size_t sent_ = 0;  // number of kept packets that this connection has sent whole
   std::uint64_t unsent_ = 0;
-  std::deque<std::vector<std::byte>> unnumbered_;
+  std::deque<wire::Bytes> unnumbered_;
   // The packet that is being sent.
   PacketHead head_;
   std::span<const std::byte> staged_body_;
-  std::vector<std::byte> staged_unnumbered_;
+  wire::Bytes staged_unnumbered_;
   std::size_t staged_sent_ = 0;
   enum class Staged : std::uint8_t { nothing, kept, unnumbered } staged_ = Staged::nothing;
 

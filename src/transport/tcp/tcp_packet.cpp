@@ -27,19 +27,19 @@ PacketHead with_right_checksum(PacketHead head) noexcept {
   return head;
 }
 
-std::vector<std::byte> make_packet(PacketKind kind, std::uint64_t acknowledged, std::span<const std::byte> body) {
+wire::Bytes make_packet(PacketKind kind, std::uint64_t acknowledged, std::span<const std::byte> body) {
   const PacketHead head = make_head(kind, 0, acknowledged, body);
-  std::vector<std::byte> packet;
+  wire::Bytes packet;
   wire::put(packet, &head, sizeof(head));
   wire::put(packet, body.data(), body.size());
   return packet;
 }
 
-void empty(std::vector<std::byte>& bytes) {
+void empty(wire::Bytes& bytes) {
   constexpr std::size_t kShort = 4096;
   bytes.clear();
   if (bytes.capacity() > kShort) {
-    std::vector<std::byte>().swap(bytes);  // assigning {} would keep the memory
+    wire::Bytes().swap(bytes);  // assigning {} would keep the memory
   }
 }
 

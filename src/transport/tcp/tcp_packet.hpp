@@ -9,6 +9,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "wire/bytes.hpp"
+
 namespace gradwire::transport::tcp {
 
 enum class PacketKind : std::uint32_t {
@@ -56,8 +58,7 @@ inline constexpr std::size_t kLongestPacket = (1U << 20U) + 64;
                                    std::span<const std::byte> body) noexcept;
 /// The same head with the right checksum.
 [[nodiscard]] PacketHead with_right_checksum(PacketHead head) noexcept;
-[[nodiscard]] std::vector<std::byte> make_packet(PacketKind kind, std::uint64_t acknowledged,
-                                                 std::span<const std::byte> body);
+[[nodiscard]] wire::Bytes make_packet(PacketKind kind, std::uint64_t acknowledged, std::span<const std::byte> body);
 
 template <typename Body>
 [[nodiscard]] std::span<const std::byte> bytes_of_body(const Body& body) {
@@ -75,7 +76,7 @@ template <typename Body>
 }
 
 /// Empties the vector and frees its memory if that is large: it held a long message, and the next one may come late.
-void empty(std::vector<std::byte>& bytes);
+void empty(wire::Bytes& bytes);
 
 /// Splits the bytes of a connection into packets.
 class PacketReader {
@@ -92,7 +93,7 @@ class PacketReader {
   }
 
  private:
-  std::vector<std::byte> unread_;
+  wire::Bytes unread_;
   std::size_t at_ = 0;  // number of bytes that were taken
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "memory/background_threads.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -41,6 +42,7 @@ void Reception::dial(Dialer::Order order) {
 }
 
 void Reception::run(std::vector<Listener> listeners) noexcept {
+  const memory::BackgroundThread background;
   Acceptor acceptor(std::move(listeners), own_,
                     {.first = 0, .end = end_, .at_once = kMostAtOnce, .last = Purpose::agent});
   Clock::time_point warns_at = Clock::now();

@@ -147,8 +147,8 @@ void Stream::begin_message() {
   }
   TagQueue& channel = channels_[header.tag];
   if (channel.receives.empty()) {
-    channel.messages.push_back({std::make_unique_for_overwrite<std::byte[]>(header.bytes), header.bytes});
-    incoming_.target = channel.messages.back().data.get();
+    channel.messages.push_back({memory::Block(header.bytes, memory::MemoryUse::frames)});
+    incoming_.target = channel.messages.back().data.data();
     incoming_.kept = true;
   } else {
     Request& request = *channel.receives.front();
@@ -203,13 +203,13 @@ void Stream::receive(Request& request) {
     incoming_.kept = false;
     give_to(request);
     if (incoming_.target != nullptr && incoming_.bytes > 0) {
-      std::memcpy(incoming_.target, message.data.get(), incoming_.bytes);
+      std::memcpy(incoming_.target, message.data.data(), incoming_.bytes);
     }
-  } else if (!takes(operation, message.bytes)) {
-    sink_.failed(request, describe_mismatch(operation, std::to_string(message.bytes)));
+  } else if (!takes(operation, message.data.bytes())) {
+    sink_.failed(request, describe_mismatch(operation, std::to_string(message.data.bytes())));
   } else {
-    if (message.bytes > 0) {
-      std::memcpy(operation.data, message.data.get(), message.bytes);
+    if (message.data.bytes() > 0) {
+      std::memcpy(operation.data, message.data.data(), message.data.bytes());
     }
     sink_.finished(request);
   }
@@ -230,9 +230,9 @@ void Stream::withdraw(Request& request) {
       outgoing_.erase(found);
       return;
     }
-    found->own = std::make_unique_for_overwrite<std::byte[]>(operation.bytes);
-    std::memcpy(found->own.get(), operation.data, operation.bytes);
-    found->data = found->own.get();
+    found->own = memory::Block(operation.bytes, memory::MemoryUse::frames);
+    std::memcpy(found->own.data(), operation.data, operation.bytes);
+    found->data = found->own.data();
     found->request = nullptr;
     return;
   }
@@ -245,10 +245,10 @@ void Stream::withdraw(Request& request) {
     return;
   }
   // Keeps the rest of the message for the next receive of the tag, which may be posted now or later.
-  EarlyMessage message{std::make_unique_for_overwrite<std::byte[]>(operation.bytes), operation.bytes};
-  std::memcpy(message.data.get(), operation.data, incoming_.bytes);
+  EarlyMessage message{memory::Block(operation.bytes, memory::MemoryUse::frames)};
+  std::memcpy(message.data.data(), operation.data, incoming_.bytes);
   incoming_.request = nullptr;
-  incoming_.target = message.data.get();
+  incoming_.target = message.data.data();
   TagQueue& channel = channels_[operation.tag];
   channel.messages.push_front(std::move(message));
   incoming_.kept = true;

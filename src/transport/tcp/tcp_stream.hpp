@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "gradwire/transport.hpp"
+#include "memory/block.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::transport::tcp {
@@ -66,11 +67,10 @@ class Stream {
     Header header;
     const std::byte* data = nullptr;
     std::uint64_t sent = 0;  // bytes of header and data
-    std::unique_ptr<std::byte[]> own = {};
+    memory::Block own = {};
   };
   struct EarlyMessage {
-    std::unique_ptr<std::byte[]> data;
-    std::uint64_t bytes = 0;
+    memory::Block data;
   };
   struct TagQueue {  // at most one of the two is not empty
     std::deque<Request*> receives;

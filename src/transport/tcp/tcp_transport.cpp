@@ -267,8 +267,12 @@ std::vector<PeerState> TcpTransport::ask(std::chrono::milliseconds limit) {
 bool TcpTransport::cancel(Operation& operation) noexcept {
   if (operation.pending() && operation.handle != nullptr) {
     auto& request = *static_cast<Request*>(operation.handle);
+    try {
+      peers_[static_cast<std::size_t>(operation.peer)]->stream.withdraw(request);
+    } catch (const std::exception&) {  // no memory for a copy of what is half sent or received: it stays in use
+      return false;
+    }
     std::erase(finished_, &request);
-    peers_[static_cast<std::size_t>(operation.peer)]->stream.withdraw(request);
     remove(request);
     operation.state = Operation::State::idle;
   }

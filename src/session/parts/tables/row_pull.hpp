@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gradwire/table.hpp"
+#include "table/floats.hpp"
 #include "table/merge.hpp"
 #include "table/row_store.hpp"
 #include "wire/bytes.hpp"
@@ -31,7 +32,7 @@ class RowPull {
   const table::RowStore& store_;
   TableStatistics& counts_;
   const table::MergedIds merged_;
-  std::vector<float> rows_;                        // values of the rows in `merged_`
+  table::Floats rows_;                             // values of the rows in `merged_`
   std::vector<std::vector<std::uint32_t>> asked_;  // by rank: indices into `merged_`
 };
 

@@ -12,7 +12,7 @@
 namespace gradwire::session {
 namespace {
 
-void check_encodes(const table::RowStore& store, std::span<const std::uint64_t> ids, const std::vector<float>& sums) {
+void check_encodes(const table::RowStore& store, std::span<const std::uint64_t> ids, const table::Floats& sums) {
   const table::RowCodec& codec = store.gradient_codec();
   const std::uint32_t width = store.options().width;
   std::vector<std::byte> encoded(codec.row_bytes());
@@ -40,7 +40,7 @@ std::uint64_t StepPushes::push(const table::RowStore& store, std::span<const std
   const std::uint32_t width = store.options().width;
   table::check_elements(store.said("push"), ids.size(), gradients.size(), width);
   const table::MergedIds merged = table::merge_ids(ids, store.options().rows, store.said("push").c_str());
-  std::vector<float> sums(merged.ids.size() * width);
+  table::Floats sums(merged.ids.size() * width);
   std::vector<std::uint32_t> places;
   for (std::size_t i = 0; i < merged.ids.size(); ++i) {
     places.push_back(place_in_own_.find(merged.ids[i]));
@@ -106,7 +106,7 @@ void StepPushes::add_up(const table::RowStore& store, bool weighted, std::option
   const std::size_t width = store.options().width;
   sums_.ids = merged.ids;
   sums_.values.assign(merged.ids.size() * width, 0.0F);
-  std::vector<float> row(width);
+  table::Floats row(width);
   for (const Sent& sent : sent_) {
     for (std::size_t i = 0; i < sent.count; ++i) {
       codec.decode(sent.rows + i * codec.row_bytes(), row.data());

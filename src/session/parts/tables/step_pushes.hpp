@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "table/flat_index.hpp"
+#include "table/floats.hpp"
 #include "table/row_store.hpp"
 #include "wire/bytes.hpp"
 
@@ -38,7 +39,7 @@ class StepPushes {
  private:
   struct Sums {
     std::vector<std::uint64_t> ids;
-    std::vector<float> values;
+    table::Floats values;
   };
   struct Sent {
     std::size_t first;  // index into ids_sent_

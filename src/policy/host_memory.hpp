@@ -1,0 +1,11 @@
+// Sets the page pool of host memory as [memory] of a policy says.
+#pragma once
+
+#include "gradwire/policy.hpp"
+
+namespace gradwire::policy {
+
+/// `ranks`: those of the job on this host, which share what the system leaves. The last call of a process counts.
+void configure_host_memory(const Policy::Memory& memory, int ranks);
+
+}  // namespace gradwire::policy
