@@ -30,6 +30,7 @@ struct SealedBytes {
   std::unique_ptr<std::byte[]> memory;  // NOLINT(modernize-avoid-c-arrays)
   std::size_t bytes;
   bool frame = false;
+  std::vector<int> receivers = {};  // each takes a counter only once
 };
 
 struct SealedOperation : DecoratedOperation {
@@ -185,7 +186,8 @@ std::shared_ptr<SealedBytes> SealedTransport::sealed_before(const Operation& ope
   const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const auto& entry) {
     return entry->operation != &operation && entry->operation->kind == Operation::Kind::send &&
            entry->sealed != nullptr && entry->sealed->frame && entry->operation->data == operation.data &&
-           entry->operation->bytes == operation.bytes && entry->operation->peer != operation.peer;
+           entry->operation->bytes == operation.bytes &&
+           std::ranges::find(entry->sealed->receivers, operation.peer) == entry->sealed->receivers.end();
   });
   return found == entries_.rend() ? nullptr : (*found)->sealed;
 }
@@ -219,6 +221,7 @@ void SealedTransport::send(SealedOperation& entry) {
   if (entry.sealed == nullptr) {
     entry.sealed = seal(operation);
   }
+  entry.sealed->receivers.push_back(operation.peer);
   inner_->post_send(entry.inner, operation.peer, operation.tag, entry.sealed->all());
 }
 

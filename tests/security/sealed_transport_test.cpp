@@ -170,6 +170,33 @@ TEST(SealedTransport, AFrameIsSealedOnceForAllReceivers) {
   }
 }
 
+// Whoever sends one frame to a rank twice must seal it twice, as that rank takes each counter once.
+TEST(SealedTransport, AFrameMayGoToARankTwice) {
+  auto world = make_inproc_world(3);
+  for (Endpoint& endpoint : world) {
+    endpoint = transport::make_sealed(endpoint, published_key());
+  }
+  run_ranks(std::move(world), [](const Endpoint& endpoint) {
+    const std::vector<std::byte> frame = frame_of(7);
+    std::vector<Operation> operations(4);
+    std::vector<std::vector<std::byte>> received(4, std::vector<std::byte>(frame.size()));
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      const int other = 1 + static_cast<int>(i % 2);
+      if (endpoint->rank() == 0) {
+        endpoint->post_send(operations[i], other, static_cast<Tag>(8 * i), frame);
+      } else if (endpoint->rank() == other) {
+        endpoint->post_receive(operations[i], 0, static_cast<Tag>(8 * i), received[i]);
+      }
+    }
+    wait_for(*endpoint, operations);
+    if (endpoint->rank() != 0) {
+      const auto first = static_cast<std::size_t>(endpoint->rank() - 1);
+      EXPECT_EQ(received[first], frame);
+      EXPECT_EQ(received[first + 2], frame);
+    }
+  });
+}
+
 TEST(SealedTransport, AMessageOfAnotherSizeIsAnError) {
   auto world = make_inproc_world(2);
   for (Endpoint& endpoint : world) {
