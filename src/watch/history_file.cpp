@@ -85,8 +85,7 @@ void HistoryWriter::write(double time, bool last) {
     head.ended = last;
     for (const auto& [rank, history] : ranks_) {
       head.rank = rank;
-      // It has the command line in it.
-      files_.write(history_name(head.part, rank, head.job), history.to_json(head), Readers::owner);
+      files_.write(history_name(head.part, rank, head.job), history.to_json(head));
     }
   });
 }
