@@ -241,6 +241,28 @@ void append_to_join_file(const fs::path& file, const Acquaintance& process) {
   }
 }
 
+void remove_join_file_if_last(const fs::path& file, const Acquaintance& own) noexcept {
+  try {
+    constexpr std::chrono::seconds kAtMost{3};
+    const Clock::time_point deadline = Clock::now() + kAtMost;
+    const Socket opened = open_own(file, O_RDONLY);
+    bool has_own = false;
+    for (const Line& line : read_lines(file, text_of(file, opened))) {
+      std::string why;
+      const Greeting mine{.rank = kFirstToken, .purpose = 1};
+      if (line.process.id == own.id && line.process.card.nonce == own.card.nonce) {
+        has_own = true;
+      } else if (Clock::now() >= deadline || line.process.card.may_be_running(deadline, mine, line.process.id, why)) {
+        return;
+      }
+    }
+    if (has_own && is_named(opened, file)) {
+      unlink(file.c_str());
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): somebody has removed it, or it cannot be read
+  }
+}
+
 std::vector<Acquaintance> read_join_file(const fs::path& file) {
   const std::string text = text_of(file, open_own(file, O_RDONLY));
   if (text.empty()) {
