@@ -3,6 +3,7 @@
 #   library  shared objects that programs and jobs load       mpich  the drop-in for MPICH, which needs MPICH
 #   dev      files to build a program with; documents         tools  the tool, its man pages, completions and example policies
 #   export   metrics over HTTP, which need prometheus-cpp
+#   security  keys, which need OpenSSL
 #   python   the module for the Torch of one Python: in no package, since that Torch is rarely the system's
 include(CMakePackageConfigHelpers)
 
@@ -88,6 +89,9 @@ if(TARGET gradwire_mpich_drop_in)
 endif()
 if(TARGET gradwire_export_http)
   install(TARGETS gradwire_export_http LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT export)
+endif()
+if(TARGET gradwire_security_openssl)
+  install(TARGETS gradwire_security_openssl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT security)
 endif()
 if(TARGET gradwire_nccl)
   install(TARGETS gradwire_nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)

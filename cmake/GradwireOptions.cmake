@@ -36,7 +36,7 @@ set(GRADWIRE_NCCL_ROOT "" CACHE PATH "Where NCCL is: DIR/include/nccl.h and DIR/
 set(GRADWIRE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "What device code is compiled for; native: this machine's GPU, where there is one")
 set(GRADWIRE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 
-foreach(library MPI MPICH HIGHWAY PROTOBUF HWLOC TORCH TORCH_PYTHON GLOO CUDA NCCL PROMETHEUS)
+foreach(library MPI MPICH HIGHWAY PROTOBUF HWLOC TORCH TORCH_PYTHON GLOO CUDA NCCL PROMETHEUS OPENSSL)
   set(GRADWIRE_${library} AUTO CACHE STRING "AUTO, ON or OFF")
   set_property(CACHE GRADWIRE_${library} PROPERTY STRINGS AUTO ON OFF)
   set(GRADWIRE_HAVE_${library} OFF)
@@ -214,6 +214,14 @@ if(GRADWIRE_SESSION AND NOT GRADWIRE_PROMETHEUS STREQUAL "OFF")
   endif()
 endif()
 gradwire_optional(PROMETHEUS "${found}" "no GRADWIRE_METRICS=http:..., files of metrics only" "prometheus-cpp-dev")
+
+# Keys use this in a library of its own.
+set(found OFF)
+if(GRADWIRE_SESSION AND NOT GRADWIRE_OPENSSL STREQUAL "OFF")
+  find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
+  set(found ${OpenSSL_FOUND})
+endif()
+gradwire_optional(OPENSSL "${found}" "no keys: what ranks send cannot be encrypted" "libssl-dev, 3.0 or later")
 
 include(GradwireCuda)
 

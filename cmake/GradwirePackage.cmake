@@ -76,6 +76,13 @@ if(TARGET gradwire_export_http)
  GRADWIRE_METRICS=http:PORT, for Prometheus.")
   list(APPEND suggested gradwire-export)
 endif()
+if(TARGET gradwire_security_openssl)
+  gradwire_package(security gradwire-security libs
+    "Keys of jobs
+ The library that gradwire loads where a job has a key. It is built on
+ OpenSSL.")
+  list(APPEND suggested gradwire-security)
+endif()
 if(TARGET gradwire_mpich_drop_in)
   gradwire_package(mpich gradwire-mpich libs
     "The drop-in for jobs of MPICH

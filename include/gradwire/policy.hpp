@@ -229,6 +229,16 @@ class Policy {
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
+  /// The key by which a session encrypts what it sends; see docs/explanation/security-model.md.
+  struct Security {
+    /// "file:PATH", as GRADWIRE_KEY, which counts where it is set; empty: no key. The path may differ between ranks,
+    /// the key may not.
+    std::string key = {};
+    /// Keeps keys out of swap; an error where the system does not allow it.
+    bool lock_memory = false;
+    friend bool operator==(const Security&, const Security&) = default;
+  };
+
   static constexpr std::uint64_t kFloor = 64ULL << 10;
   static constexpr std::uint64_t kAutomaticFloor = 4ULL << 10;  // measuring finds and passes calls that do not pay
 
@@ -250,6 +260,7 @@ class Policy {
   std::optional<Elastic> elastic = std::nullopt;
   Device device = {};
   Memory memory = {};
+  Security security = {};
   bool deterministic = false;  // no native sums, no choice by measurement
   bool strict = false;         // a rule that matched no tensor, or that a session ignores, is an error
 };

@@ -19,6 +19,10 @@
 #include "gradwire/version.hpp"
 #include "plan/call_plan.hpp"
 #include "plan/plan.hpp"
+#include "security/cryptography.hpp"
+#include "security/job_key.hpp"
+#include "security/key_file.hpp"
+#include "security/key_schedule.hpp"
 
 namespace gradwire::doctor {
 namespace {
@@ -166,6 +170,16 @@ void read_policy(PolicyFile& policy) {
   }
 }
 
+void read_key(KeyFile& key) {
+  try {
+    if (const auto setting = security::key_setting()) {
+      key.check = check_value(security::Cryptography::load(), security::read_key_file(setting->file));
+    }
+  } catch (const Error& error) {
+    key.error = error.what();
+  }
+}
+
 }  // namespace
 
 std::string text_of(const fs::path& file) {
@@ -247,6 +261,7 @@ Facts read_facts(const ToolFacts& told, const fs::path& root) {
     read_host(facts, root);
     read_variables(facts);
     read_policy(facts.policy);
+    read_key(facts.key);
     for (PreloadFile preload : told.preloads) {
       if (!preload.path.empty()) {
         preload.fingerprint = plan::fingerprint_of(read_file(preload.path, kLargestLibrary, preload.name));

@@ -31,6 +31,12 @@ struct PolicyFile {
   std::string error;        // the reason why it cannot be used
 };
 
+/// The key that GRADWIRE_KEY names; all empty: none.
+struct KeyFile {
+  std::string check;  // its check value
+  std::string error;  // the reason why it cannot be used
+};
+
 /// The CPU time that a control group allows to all its processes, in a container or a batch queue.
 struct CpuLimit {
   double cores = 0;   // number of cores that could run all the time; 0: no limit
@@ -45,6 +51,7 @@ struct Facts {
   std::string mpi, threads;    // "Open MPI v4.1.4", "MPI_THREAD_MULTIPLE"
   std::vector<PreloadFile> preloads;
   PolicyFile policy;
+  KeyFile key;
   std::map<std::string, std::string> variables;  // GRADWIRE_*, OMP_NUM_THREADS
   std::vector<std::string> environment_errors;   // environment_problems()
   std::vector<std::string> unwritable;           // places named by variables that cannot be written, and why

@@ -38,6 +38,7 @@ std::string to_json(const Facts& facts) {
       {"preloads", preloads},
       {"policy",
        {{"path", facts.policy.path}, {"fingerprint", facts.policy.fingerprint}, {"error", facts.policy.error}}},
+      {"key", {{"check", facts.key.check}, {"error", facts.key.error}}},
       {"variables", facts.variables},
       {"environment_errors", facts.environment_errors},
       {"unwritable", facts.unwritable},
@@ -77,6 +78,8 @@ Facts facts_from_json(const std::string& text) {
   facts.policy = {.path = policy.value("path", ""),
                   .fingerprint = policy.value("fingerprint", ""),
                   .error = policy.value("error", "")};
+  const json key = from.value("key", json::object());
+  facts.key = {.check = key.value("check", ""), .error = key.value("error", "")};
   take(from, "variables", facts.variables);
   take(from, "environment_errors", facts.environment_errors);
   take(from, "unwritable", facts.unwritable);

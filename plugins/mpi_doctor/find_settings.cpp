@@ -127,6 +127,36 @@ void find_in_policies(const std::vector<Facts>& facts, Findings& findings) {
   }
 }
 
+void find_in_keys(const std::vector<Facts>& facts, Findings& findings) {
+  const std::size_t before = findings.size();
+  for (const Facts& rank : facts) {
+    if (!rank.key.error.empty()) {
+      findings.push_back({Severity::problem,
+                          "encryption",
+                          rank.key.error,
+                          "mend that on this host; as it is, no session begins there",
+                          {rank.rank}});
+    }
+  }
+  if (findings.size() > before) {
+    return;
+  }
+  compare(
+      facts, [](const Facts& rank) { return rank.key.check; },
+      {Severity::problem,
+       "encryption",
+       "",
+       "copy one key file to every host, and set GRADWIRE_KEY on every rank: mpirun -x GRADWIRE_KEY; as it is, "
+       "sessions "
+       "end at their start",
+       {}},
+      facts.front().key.check.empty()
+          ? "not encrypted, no rank has a key: who listens on the network sees the gradients (gradwire key new)"
+          : "what sessions, communicators and tables in host memory send, with the key " + facts.front().key.check +
+                "; gradwire run, drop-ins, device memory and sessions over Processes do without and say so",
+      findings);
+}
+
 // Whether ranks must have the same value: with different ones they refuse to compress, or send differently. Other
 // variables, such as a report's file, may differ.
 bool must_agree(std::string_view name) {
@@ -147,7 +177,7 @@ void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
       const auto found = rank.variables.find(name);
       return found == rank.variables.end() ? std::string() : found->second;
     };
-    if (name != "GRADWIRE_POLICY" && votes(facts, of).size() > 1) {
+    if (name != "GRADWIRE_POLICY" && name != "GRADWIRE_KEY" && votes(facts, of).size() > 1) {
       const bool problem = must_agree(name);
       compare(facts, of,
               {problem ? Severity::problem : Severity::note,
@@ -239,6 +269,7 @@ void find_in_build(const std::vector<Facts>& facts, Findings& findings) {
 
 void find_in_settings(const std::vector<Facts>& facts, Findings& findings) {
   find_in_policies(facts, findings);
+  find_in_keys(facts, findings);
   find_in_variables(facts, findings);
 }
 

@@ -32,6 +32,8 @@ constexpr std::array kVariables{
                         "name of the job in metrics and histories and their files; the same on all ranks"},
     EnvironmentVariable{"GRADWIRE_JOIN", "file", "none",
                         "this process joins the job that wrote this file, without MPI (gradwire run --join)"},
+    EnvironmentVariable{"GRADWIRE_KEY", "file:path", "none",
+                        "key of the job, made by gradwire key new: encrypts what ranks send, or is refused"},
     EnvironmentVariable{"GRADWIRE_LET_JOIN", "file", "none",
                         "processes may join this job of elastic_main by this file (gradwire run --let-join)"},
     EnvironmentVariable{"GRADWIRE_LOG", "debug | info | warn | error | off", "warn",

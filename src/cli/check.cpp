@@ -9,6 +9,7 @@
 #include "policy/rule.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
+#include "security/key_file.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -182,6 +183,11 @@ int check(const std::string& file, int ranks, std::ostream& out) {
     }
     out << "memory: a drop-in keeps up to " << format_bytes(policy.memory.device_residuals)
         << " of residuals on a device for each communicator\n";
+  }
+  if (!policy.security.key.empty()) {
+    out << "security: sessions in host memory encrypt what they send, with the key in "
+        << text::printable(security::parse_key_setting(policy.security.key, "key").string())
+        << (policy.security.lock_memory ? ", which stays out of swap\n" : "\n");
   }
   if (policy.elastic) {
     print_elastic(*policy.elastic, out);

@@ -94,6 +94,19 @@ struct ReportOptions {
 /// replaced calls. Throws an Error that names the folder or the file.
 int report(const ReportOptions& options, std::ostream& out);
 
+/// Writes a new key of a job to a file, as write_key_file() does.
+int key_new(const std::string& file, std::ostream& out);
+struct KeyDeriveOptions {
+  std::string right;   // "join" or "observe"
+  std::string file;    // with the job's key
+  std::string output;  // a new file for the derived key
+};
+/// Derives a key with fewer rights. Throws an Error where the key cannot be read, the file cannot be written, or the
+/// library of cryptography is not there.
+int key_derive(const KeyDeriveOptions& options, std::ostream& out);
+/// Prints the check value of a key, by which files of different hosts can be compared.
+int key_check(const std::string& file, std::ostream& out);
+
 struct DoctorOptions {
   std::optional<std::string> json = std::nullopt;  // file
   bool launched = false;             // started by another gradwire doctor, which reads the end from its report

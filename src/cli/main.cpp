@@ -12,6 +12,7 @@
 #include "cli/command_tree.hpp"
 #include "cli/commands.hpp"
 #include "cli/job_options.hpp"
+#include "cli/key_options.hpp"
 #include "cli/viewer_options.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
@@ -151,6 +152,9 @@ class Tool {
     if (argv[1] == trace_.trace->get_name()) {
       check_first_argument(*trace_.trace, "gradwire trace", static_cast<int>(dashes - argv) - 1, argv + 1);
     }
+    if (argv[1] == key_.key().get_name()) {
+      check_first_argument(key_.key(), "gradwire key", static_cast<int>(dashes - argv) - 1, argv + 1);
+    }
     try {
       app_.parse(static_cast<int>(dashes - argv), argv);
     } catch (const CLI::ExtrasError& error) {
@@ -202,6 +206,9 @@ class Tool {
     if (*top_) {
       return top(top_options_, std::cout);
     }
+    if (key_.key()) {
+      return key_.run(std::cout);
+    }
     if (*trace_.trace) {
       return *trace_.merge ? trace_merge(trace_options_, std::cout) : trace_summary(trace_options_, std::cout);
     }
@@ -233,6 +240,7 @@ class Tool {
   CLI::App* top_ = add_top(app_, top_options_);
   TraceOptions trace_options_;
   TraceCommands trace_ = add_trace(app_, trace_options_);
+  KeyCommands key_{app_};
   std::string shell_;
   CLI::App* completion_ = add_completion(app_, shell_);
   std::string folder_;

@@ -40,6 +40,7 @@ constexpr FurtherPage kFurtherPages[] = {
     {"report", "[gradwire report](../how-to/report.md)"},
     {"doctor", "[gradwire doctor](../how-to/doctor.md)"},
     {"top", "[gradwire top](../how-to/top.md)"},
+    {"key", "[security model](../explanation/security-model.md)"},
     {"trace", "[gradwire trace](../how-to/trace.md)"},
 };
 

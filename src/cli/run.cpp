@@ -28,6 +28,7 @@
 #include "cli/restarts.hpp"
 #include "gradwire/error.hpp"
 #include "record/recorder.hpp"
+#include "security/job_key.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -238,6 +239,8 @@ Job checked_job(const RunOptions& options, std::optional<std::size_t> launcher, 
   const CodecOptions beside = checked_codec_options(options);
   const auto policy = checked_policy(options, out);
   check_environment();
+  security::refuse_key("a job under gradwire run",
+                       "use a session of gradwire in it, and start it without gradwire run");
   const auto recording = checked_recording(options);
   Job job{.options = options, .command = look_at(options, launcher), .settings = {}};
   job.command.compresses = (codec || policy) && !options.dry_run && !environment_flag("GRADWIRE_DRY_RUN");

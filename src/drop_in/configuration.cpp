@@ -18,6 +18,7 @@
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
+#include "security/job_key.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -121,6 +122,7 @@ void read_choices(Configuration& configuration, const std::string& file) {
 
 void read_into(Configuration& configuration, bool measures) {
   check_environment(ObservingToo::no);
+  security::refuse_key("a drop-in", "use a session of gradwire");
   const std::string log = environment("GRADWIRE_LOG").value_or("warn");
   configuration.quiet = log == "error" || log == "off";
   configuration.tells_status = log == "info" || log == "debug";

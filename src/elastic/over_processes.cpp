@@ -4,6 +4,7 @@
 
 #include "base/timeout.hpp"
 #include "elastic/elastic_session.hpp"
+#include "security/job_key.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/logging/logging.hpp"
 
@@ -13,6 +14,8 @@ namespace {
 std::unique_ptr<session::ElasticSession> make_state(std::shared_ptr<Processes> processes, session::MakeRunner make,
                                                     Policy policy, const SessionOptions& given) {
   session::bind_log();
+  security::refuse_key("a session over gradwire::Processes", "use a session over a Transport, which ends with any rank",
+                       policy.security.key);
   const SessionOptions options = with_checked_timeout(given, "Session");
   if (processes == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: processes is null");

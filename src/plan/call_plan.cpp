@@ -83,6 +83,11 @@ CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
                                             ": sync other than \"step\" needs a session; calls of MPI and NCCL must "
                                             "hold their results when they return, so remove it");
   }
+  if (!policy_.security.key.empty()) {
+    throw Error(ErrorCode::unsupported, "policy " + policy_.source +
+                                            ": key in [security] needs a session; calls without one are sent in clear "
+                                            "text, so remove it");
+  }
   const auto check_bound = [&](const TensorPolicy& one, const std::string& who) {
     const std::string problem = one.max_error ? policy::max_error_problem(*one.max_error) : "";
     if (!problem.empty()) {

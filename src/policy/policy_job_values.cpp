@@ -1,10 +1,11 @@
-// The tables of a policy that concern the job as a whole: [elastic], [batch], [device] and [memory].
+// The tables of a policy that concern the job as a whole: [elastic], [batch], [device], [memory] and [security].
 #include <charconv>
 
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "policy/bounds.hpp"
 #include "policy/policy_values.hpp"
+#include "security/key_file.hpp"
 
 namespace gradwire::policy {
 
@@ -125,6 +126,18 @@ Policy::Memory PolicyValues::read_memory(const toml::table& table) const {
         }},
        {"compact_every", [&](const toml::node& node) { memory.compact_every = read_time(node, "compact_every"); }}});
   return memory;
+}
+
+Policy::Security PolicyValues::read_job_security(const toml::table& table) const {
+  Policy::Security security;
+  read_table(table, "in [security]",
+             {{"key",
+               [&](const toml::node& node) {
+                 security.key = read_string(node, "key", R"(the path of a key file, such as "file:/home/me/job.key")");
+                 static_cast<void>(read_parsed(node, [&] { return security::parse_key_setting(security.key, "key"); }));
+               }},
+              {"lock_memory", [&](const toml::node& node) { security.lock_memory = read_bool(node, "lock_memory"); }}});
+  return security;
 }
 
 Policy::Batch PolicyValues::read_batch(const toml::table& table) const {

@@ -79,6 +79,8 @@ class PolicyReader : private PolicyValues {
          {"device", [this](const toml::node& node) { policy_.device = read_device(read_section(node, "device")); }},
          {"elastic", [this](const toml::node& node) { policy_.elastic = read_elastic(read_section(node, "elastic")); }},
          {"memory", [this](const toml::node& node) { policy_.memory = read_memory(read_section(node, "memory")); }},
+         {"security",
+          [this](const toml::node& node) { policy_.security = read_job_security(read_section(node, "security")); }},
          {"batch", [this](const toml::node& node) {
             batch_ = place_of(node.source());
             policy_.batch = read_batch(read_section(node, "batch"));

@@ -86,6 +86,7 @@ class PolicyValues {
   [[nodiscard]] Policy::Batch read_batch(const toml::table& table) const;
   [[nodiscard]] Policy::Device read_device(const toml::table& table) const;
   [[nodiscard]] Policy::Memory read_memory(const toml::table& table) const;
+  [[nodiscard]] Policy::Security read_job_security(const toml::table& table) const;
 
   // Runs a parser of a lower layer, and adds this place to its error.
   template <typename Parse>

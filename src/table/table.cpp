@@ -17,6 +17,7 @@
 #include "table/merge.hpp"
 #include "table/options.hpp"
 #include "table/table_file.hpp"
+#include "transport/sealed_transport.hpp"
 
 namespace gradwire {
 namespace {
@@ -175,7 +176,7 @@ Table::Table(std::shared_ptr<Transport> transport, TableOptions options) {
   if (transport == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Table: transport is null");
   }
-  state_ = std::make_unique<State>(std::move(transport), std::move(options));
+  state_ = std::make_unique<State>(transport::sealed_if_keyed(std::move(transport)), std::move(options));
 }
 
 Table::Table(Table&&) noexcept = default;

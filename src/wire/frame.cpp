@@ -100,7 +100,7 @@ FrameHeader read_fields(std::span<const std::byte> frame) {
   return header;
 }
 
-// Reads the length behind the header of a frame with kFlagLength.
+// Reads the length behind the header of a frame with kFlagLength; `frame` is without a seal.
 std::uint64_t read_length(std::span<const std::byte> frame) {
   if (frame.size() < kHeaderBytes + kLengthBytes) {
     corrupt("has " + std::to_string(frame.size()) + " bytes, a header with a length has 48");
@@ -116,16 +116,38 @@ std::uint64_t read_length(std::span<const std::byte> frame) {
   return length;
 }
 
-}  // namespace
-
-FrameHeader parse_header(std::span<const std::byte> frame) {
+// Checks that there is a header, and that it is one of a frame.
+void check_beginning(std::span<const std::byte> frame) {
   if (frame.size() < kHeaderBytes) {
     corrupt("has " + std::to_string(frame.size()) + " bytes, a header alone has 32");
   }
   if (get<std::uint32_t>(frame, 0) != kMagic) {
     corrupt("begins with " + hex(get<std::uint32_t>(frame, 0)) + " instead of the magic number " + hex(kMagic));
   }
+}
+
+// Checks what frames of every version have, and reads the length of a frame that states one; `frame` is without a seal.
+void check_fields(FrameHeader& header, std::span<const std::byte> frame) {
+  if ((header.flags & kFlagLength) != 0) {
+    header.length = read_length(frame);
+  }
+  if ((header.terms & ~kKnownTerms) != 0) {
+    corrupt("has unknown terms " + hex(header.terms));
+  }
+  if (element_bytes(static_cast<DType>(header.dtype)) == 0) {
+    corrupt("has the unknown dtype " + std::to_string(header.dtype));
+  }
+}
+
+}  // namespace
+
+FrameHeader parse_header(std::span<const std::byte> frame) {
+  check_beginning(frame);
   FrameHeader header = read_fields(frame);
+  if (header.version == kSealedWireVersion && (header.flags & kFlagSealed) != 0) {
+    throw Error(ErrorCode::mismatch,
+                "frame: is sealed (wire version 3), and this rank has no key; give every rank the job's key");
+  }
   if (header.version < kOldestWireVersion || header.version > kWireVersion) {
     throw Error(ErrorCode::mismatch, "frame: has wire version " + std::to_string(header.version) +
                                          ", this build reads " + std::to_string(kOldestWireVersion) + " to " +
@@ -139,16 +161,43 @@ FrameHeader parse_header(std::span<const std::byte> frame) {
   if (header.crc != crc) {
     corrupt("CRC is " + hex(header.crc) + ", its " + std::to_string(frame.size()) + " bytes give " + hex(crc));
   }
-  if ((header.flags & kFlagLength) != 0) {
-    header.length = read_length(frame);
-  }
-  if ((header.terms & ~kKnownTerms) != 0) {
-    corrupt("has unknown terms " + hex(header.terms));
-  }
-  if (element_bytes(static_cast<DType>(header.dtype)) == 0) {
-    corrupt("has the unknown dtype " + std::to_string(header.dtype));
-  }
+  check_fields(header, frame);
   return header;
+}
+
+FrameHeader parse_sealed_header(std::span<const std::byte> frame) {
+  check_beginning(frame);
+  FrameHeader header = read_fields(frame);
+  if (header.version > kSealedWireVersion) {
+    throw Error(ErrorCode::mismatch, "frame: has wire version " + std::to_string(header.version) +
+                                         ", this build seals version 3; run the same gradwire on every rank");
+  }
+  if (header.version != kSealedWireVersion || (header.flags & kFlagSealed) == 0) {
+    corrupt("is not sealed, as all frames of a job with a key are");
+  }
+  if ((header.flags & ~(kKnownFlags | kFlagSealed)) != 0) {
+    corrupt("has unknown flags " + hex(header.flags));
+  }
+  if ((header.flags & kFlagCrc) != 0 || header.crc != 0) {
+    corrupt("is sealed and has a CRC");
+  }
+  const std::size_t least = header_bytes(header.flags) + kSealBytes;
+  if (frame.size() < least) {
+    corrupt("has " + std::to_string(frame.size()) + " bytes, header and seal alone have " + std::to_string(least));
+  }
+  check_fields(header, frame.first(frame.size() - kSealBytes));
+  return header;
+}
+
+void mark_sealed(std::span<std::byte> frame) {
+  put(frame, 4, kSealedWireVersion);
+  put(frame, 6, static_cast<std::uint8_t>((get<std::uint8_t>(frame, 6) & ~kFlagCrc) | kFlagSealed));
+  put(frame, kCrcOffset, 0U);
+}
+
+void mark_opened(std::span<std::byte> frame) {
+  put(frame, 4, kWireVersion);
+  put(frame, 6, static_cast<std::uint8_t>(get<std::uint8_t>(frame, 6) & ~(kFlagCrc | kFlagSealed)));
 }
 
 }  // namespace gradwire::wire

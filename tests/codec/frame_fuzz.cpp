@@ -66,5 +66,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
     std::memset(open.data() + 28, 0, 4);
     try_decode(open);
   }
+  try {
+    static_cast<void>(gradwire::wire::parse_sealed_header(frame));
+  } catch (const Error& error) {
+    if (!expected(error.code())) {
+      std::abort();
+    }
+  }
   return 0;
 }

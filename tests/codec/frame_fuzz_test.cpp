@@ -16,7 +16,8 @@ namespace {
 
 std::vector<std::string> corpus() {
   std::vector<std::string> frames;
-  for (const char* folder : {"version1/good", "version1/bad", "version2/good", "version2/bad", "fuzz"}) {
+  for (const char* folder :
+       {"version1/good", "version1/bad", "version2/good", "version2/bad", "version3/good", "version3/bad", "fuzz"}) {
     for (const auto& entry :
          std::filesystem::directory_iterator(std::filesystem::path(GRADWIRE_SOURCE_DIR) / "tests/golden" / folder)) {
       std::ifstream stream(entry.path(), std::ios::binary);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "doctor/cluster.hpp"
@@ -66,6 +67,19 @@ const std::vector<Planted> kPlanted = {
        }
      },
      Severity::warning, "threads", "MPI_THREAD_SERIALIZED is all", "calls that return a request", "all ranks"},
+    {"key missing", [](Cluster& c) { c.facts[0].key.check = c.facts[1].key.check = c.facts[2].key.check = "5d902d6b"; },
+     Severity::problem, "encryption", "none, where ranks 0,1 (host0), 2 (host1) have 5d902d6b", "copy one key file",
+     "rank 3 (host1)"},
+    {"another key",
+     [](Cluster& c) {
+       for (Facts& rank : c.facts) {
+         rank.key.check = rank.rank == 2 ? "bbbbbbbb" : "5d902d6b";
+       }
+     },
+     Severity::problem, "encryption", "bbbbbbbb, where ranks 0,1 (host0), 3 (host1) have 5d902d6b", "every host",
+     "rank 2 (host1)"},
+    {"bad key", [](Cluster& c) { c.facts[1].key.error = "key file /k: its mode is 0644"; }, Severity::problem,
+     "encryption", "its mode is 0644", "mend that on this host", "rank 1 (host0)"},
     {"policy missing", [](Cluster& c) { c.facts[3].policy = {}; }, Severity::problem, "policy",
      "GRADWIRE_POLICY is not set, where ranks 0,1 (host0), 2 (host1) have /p/policy.toml", "--policy FILE",
      "rank 3 (host1)"},
@@ -196,6 +210,21 @@ TEST(DoctorFindings, ACpuLimitThatIsEnoughIsNone) {
     rank.cpu = {1, "/job/" + std::to_string(rank.rank)};
   }
   EXPECT_EQ(told(complaints(cluster.examine())), "") << "each host has one rank";
+}
+
+TEST(DoctorFindings, EncryptionIsToldEitherWay) {
+  const auto told_of = [](const Cluster& cluster) {
+    const Findings all = cluster.examine();
+    const auto found =
+        std::find_if(all.begin(), all.end(), [](const Finding& one) { return one.subject == "encryption"; });
+    return found == all.end() || found->level != Severity::ok ? std::string() : found->seen;
+  };
+  Cluster cluster(2, 2);
+  EXPECT_THAT(told_of(cluster), ::testing::HasSubstr("not encrypted"));
+  for (Facts& rank : cluster.facts) {
+    rank.key.check = "5d902d6b";
+  }
+  EXPECT_THAT(told_of(cluster), ::testing::HasSubstr("with the key 5d902d6b"));
 }
 
 TEST(DoctorFindings, TheWorstComeFirst) {

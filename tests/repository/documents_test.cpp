@@ -231,11 +231,12 @@ TEST(Documents, TheReadmeIsShort) {
       << "README.md is for the first quarter of an hour; the rest belongs into docs/";
 }
 
-// Results, decisions and the changelog only grow.
+// Results, decisions and the changelog only grow, and the page of the tool has all of its commands.
 TEST(Documents, NoPageIsLong) {
   for (const auto& document : documents()) {
     const std::string name = document.lexically_relative(kRepository).string();
-    if (!name.starts_with("docs/results") && !name.starts_with("docs/decisions") && name != "CHANGELOG.md") {
+    if (!name.starts_with("docs/results") && !name.starts_with("docs/decisions") && name != "CHANGELOG.md" &&
+        name != "docs/reference/tool.md") {
       EXPECT_LE(lines_of(read_file(document)).size(), kPageLines)
           << name << " is long; split it by what readers look for";
     }

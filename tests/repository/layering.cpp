@@ -51,6 +51,9 @@ const Layer* layer_of_file(const std::string& path) {
   if (path.starts_with("plugins/export_http/")) {
     return find_layer("export_http");  // the server of metrics, which is no drop-in
   }
+  if (path.starts_with("plugins/security_openssl/")) {
+    return find_layer("security_openssl");
+  }
   if (top == "include") {
     return layer_of_public_header(file.stem().string());
   }

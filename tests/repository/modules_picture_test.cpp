@@ -47,6 +47,8 @@ const std::map<std::string_view, std::string_view>& descriptions() {
       {"plugins", "MPI, NCCL, PyTorch"},
       {"policy", "the policy file"},
       {"record", "gradients in files"},
+      {"security", "keys, sealed messages"},
+      {"security_openssl", "cryptography"},
       {"session", "steps of a training"},
       {"table", "embedding rows"},
       {"transport", "bytes between ranks"},

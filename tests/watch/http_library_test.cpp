@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/companion_library.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -37,16 +38,19 @@ TEST(HttpLibrary, SaysWhatIsWrongAndWhatToInstall) {
 
 TEST(HttpLibrary, IsSoughtWhereGradwireLiesAlone) {
   const auto lib = [](const char* folder) { return std::string(folder) + "/libgradwire_export.so"; };
-  EXPECT_THAT(http_library_places("/opt/lib/libgradwire_mpi.so", false), ElementsAre(lib("/opt/lib")));
-  EXPECT_THAT(http_library_places("/tmp/build/train", true), ElementsAre(lib("/tmp/build")));
-  EXPECT_THAT(http_library_places("/tmp/gradwire/python/train", true), ElementsAre(lib("/tmp/gradwire/python")));
-  EXPECT_THAT(http_library_places("/opt/bin/gradwire", true), Each(HasSubstr("/opt/"))) << "nothing above its prefix";
-  EXPECT_THAT(http_library_places("/opt/bin/gradwire", true), Contains(lib("/opt/lib")));
-  EXPECT_THAT(http_library_places("/opt/lib/gradwire/python/gradwire_torch.so", false),
+  EXPECT_THAT(companion_places(kExportFile, "/opt/lib/libgradwire_mpi.so", false), ElementsAre(lib("/opt/lib")));
+  EXPECT_THAT(companion_places(kExportFile, "/tmp/build/train", true), ElementsAre(lib("/tmp/build")));
+  EXPECT_THAT(companion_places(kExportFile, "/tmp/gradwire/python/train", true),
+              ElementsAre(lib("/tmp/gradwire/python")));
+  EXPECT_THAT(companion_places(kExportFile, "/opt/bin/gradwire", true), Each(HasSubstr("/opt/")))
+      << "nothing above its prefix";
+  EXPECT_THAT(companion_places(kExportFile, "/opt/bin/gradwire", true), Contains(lib("/opt/lib")));
+  EXPECT_THAT(companion_places(kExportFile, "/opt/lib/gradwire/python/gradwire_torch.so", false),
               ElementsAre(lib("/opt/lib/gradwire/python"), lib("/opt/lib")));
-  EXPECT_THAT(http_library_places("", true), IsEmpty());
+  EXPECT_THAT(companion_places(kExportFile, "", true), IsEmpty());
 #ifdef GRADWIRE_TORCH_MODULE
-  EXPECT_THAT(http_library_places(GRADWIRE_TORCH_MODULE, false), Contains(GRADWIRE_EXPORT_LIBRARY)) << "of this build";
+  EXPECT_THAT(companion_places(kExportFile, GRADWIRE_TORCH_MODULE, false), Contains(GRADWIRE_EXPORT_LIBRARY))
+      << "of this build";
 #endif
 }
 

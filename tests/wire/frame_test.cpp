@@ -175,6 +175,66 @@ TEST(Frame, Refusals) {
   expect_refused(changed(28, 7), ErrorCode::corrupt, "CRC");
 }
 
+// A frame as it is sent sealed, whose payload of 48 bytes nobody has encrypted.
+std::vector<std::byte> sealed_frame(std::uint8_t flags = kFlagCrc) {
+  auto frame = frame_of(sample(flags));
+  frame.resize(frame.size() + kSealBytes);
+  mark_sealed(frame);
+  return frame;
+}
+
+TEST(Frame, ASealedHeaderIsThatOfVersion2WithoutCrc) {
+  for (const std::uint8_t flags : {std::uint8_t{0}, kFlagCrc, std::uint8_t{kFlagCrc | kFlagNonfinite}}) {
+    auto frame = sealed_frame(flags);
+    const FrameHeader header = parse_sealed_header(frame);
+    FrameHeader expected = sample(static_cast<std::uint8_t>((flags & ~kFlagCrc) | kFlagSealed));
+    expected.version = kSealedWireVersion;
+    EXPECT_EQ(header, expected);
+    expect_refused(frame, ErrorCode::mismatch, "is sealed (wire version 3)");
+    frame.resize(frame.size() - kSealBytes);
+    mark_opened(frame);
+    EXPECT_EQ(frame, frame_of(sample(static_cast<std::uint8_t>(flags & ~kFlagCrc))));
+  }
+}
+
+TEST(Frame, RefusalsOfSealedHeaders) {
+  const auto refused = [](std::vector<std::byte> frame, ErrorCode code, const std::string& what) {
+    try {
+      (void)parse_sealed_header(frame);
+      ADD_FAILURE() << "accepted; expected: " << what;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr(what));
+    }
+  };
+  const auto changed = [](std::size_t byte, int value) {
+    auto frame = sealed_frame();
+    frame[byte] = static_cast<std::byte>(value);
+    return frame;
+  };
+  const auto cut = [](std::size_t bytes) {
+    auto frame = sealed_frame();
+    frame.resize(bytes);
+    return frame;
+  };
+  refused({}, ErrorCode::corrupt, "0 bytes");
+  refused(cut(31), ErrorCode::corrupt, "31 bytes");
+  refused(cut(55), ErrorCode::corrupt, "55 bytes, header and seal alone have 56");
+  EXPECT_NO_THROW((void)parse_sealed_header(cut(56)));
+  refused(changed(0, 'X'), ErrorCode::corrupt, "magic");
+  refused(frame_of(sample(0)), ErrorCode::corrupt, "is not sealed");
+  refused(frame_of(sample(kFlagCrc)), ErrorCode::corrupt, "is not sealed");
+  refused(changed(4, 4), ErrorCode::mismatch, "wire version 4");
+  refused(changed(4, 2), ErrorCode::corrupt, "is not sealed");
+  refused(changed(6, 0), ErrorCode::corrupt, "is not sealed");
+  refused(changed(6, kFlagSealed | kFlagCrc), ErrorCode::corrupt, "has a CRC");
+  refused(changed(6, kFlagSealed | 0x10), ErrorCode::corrupt, "unknown flags 0x18");
+  refused(changed(28, 7), ErrorCode::corrupt, "has a CRC");
+  refused(changed(5, 0), ErrorCode::corrupt, "dtype 0");
+  refused(changed(10, 0x80), ErrorCode::corrupt, "unknown terms 0x8");
+  refused(changed(6, kFlagSealed | kFlagLength), ErrorCode::corrupt, "says that its payload has");
+}
+
 TEST(Frame, LengthIsCoveredByTheCrc) {
   auto frame = frame_of(sample(kFlagCrc));
   expect_refused(std::span(frame).first(frame.size() - 1), ErrorCode::corrupt, "CRC");

@@ -22,6 +22,7 @@
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "observe/watching.hpp"
+#include "transport/sealed_transport.hpp"
 #include "transport/shares_process.hpp"
 #include "wire/frame.hpp"
 
@@ -307,6 +308,7 @@ Communicator::Communicator(std::shared_ptr<Transport> transport, CommunicatorOpt
   if (transport == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Communicator: transport is null");
   }
+  transport = transport::sealed_if_keyed(std::move(transport));
   state_ = std::make_unique<State>(std::move(transport), with_checked_timeout(options, "Communicator"));
 }
 Communicator::Communicator(Communicator&&) noexcept = default;

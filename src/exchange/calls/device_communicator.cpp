@@ -9,6 +9,7 @@
 #include "exchange/default_codecs.hpp"
 #include "exchange/stream/dry_run.hpp"
 #include "exchange/stream/stream_call.hpp"
+#include "security/job_key.hpp"
 #include "wire/frame.hpp"
 
 namespace gradwire::exchange {
@@ -53,6 +54,7 @@ DeviceCommunicator::DeviceCommunicator(std::shared_ptr<StreamDevice> device, con
     : device_(std::move(device)),
       options_(with_checked_timeout(options, "Communicator")),
       executor_(std::make_unique<StreamExecutor>(device_->backend())) {
+  security::refuse_key("a communicator over device memory", security::kStageOnHost);
   if (options.checksum.value_or(false)) {
     throw Error(ErrorCode::unsupported, "checksum: frames made on a device carry none; leave the option out");
   }

@@ -7,6 +7,7 @@
 
 #include "base/forked.hpp"
 #include "base/timeout.hpp"
+#include "security/job_key.hpp"
 #include "session/calls/link.hpp"
 #include "session/calls/session_state.hpp"
 #include "session/engine/session_reports.hpp"
@@ -14,6 +15,7 @@
 #include "session/logging/logging.hpp"
 #include "session/parts/auto_batch/auto_batch.hpp"
 #include "session/parts/notes/notes.hpp"
+#include "transport/sealed_transport.hpp"
 
 namespace gradwire {
 
@@ -34,6 +36,7 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
     throw Error(ErrorCode::invalid_argument, "Session: transport is null");
   }
   options = with_checked_timeout(options, "Session");
+  transport = transport::sealed_if_keyed(std::move(transport), policy.security.key, policy.security.lock_memory);
   state_ = std::make_unique<State>(make_engine(std::make_unique<session::BucketRunner>(std::move(transport), options),
                                                std::move(policy), options, session::standard_parts()));
 }
@@ -47,6 +50,7 @@ Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, Ses
 
 Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options, PartTable parts) {
   bind_log();
+  security::refuse_key("a session over device memory", security::kStageOnHost, policy.security.key);
   return Access::make(std::make_unique<Access::State>(
       make_engine(std::move(runner), std::move(policy), with_checked_timeout(options, "Session"), std::move(parts))));
 }

@@ -1,0 +1,28 @@
+// Where a job says which key it has: GRADWIRE_KEY, or else the key of [security] in its policy.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gradwire::security {
+
+struct KeySetting {
+  std::filesystem::path file;
+  std::string source;  // "GRADWIRE_KEY", "the policy"
+};
+
+/// The setting that counts; none: the job has no key. `of_policy` is the policy's text, "file:PATH" or empty.
+/// Error(invalid_argument) for another form.
+[[nodiscard]] std::optional<KeySetting> key_setting(const std::string& of_policy = {});
+
+/// Throws Error(unsupported) where the job has a key, in parts of gradwire that send in clear text: `who` names the
+/// part, and `advice` what to use instead, or is empty.
+void refuse_key(std::string_view who, std::string_view advice = {}, const std::string& of_policy = {});
+
+/// For everything that sends from the memory of a device.
+inline constexpr std::string_view kStageOnHost =
+    "copy the gradients to host memory and use a session there, which encrypts what it sends";
+
+}  // namespace gradwire::security
