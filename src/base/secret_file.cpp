@@ -41,12 +41,15 @@ std::string why_not_secret(const struct stat& status, const std::string& name) {
 
 }  // namespace
 
-SecretFile::SecretFile(const std::filesystem::path& file, std::string_view what) : file_(file), what_(what) {
+SecretFile::SecretFile(const std::filesystem::path& file, std::string_view what, std::string_view how)
+    : file_(file), what_(what) {
   // O_NONBLOCK: a pipe of that name must not hold the process up.
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() has variable arguments
   descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (descriptor_ < 0) {
-    fail("cannot be read (" + text::reason_of(errno) + "); check the path and its permissions");
+    const int number = errno;
+    fail("cannot be read (" + text::reason_of(number) + "); " +
+         (number == ENOENT ? std::string(how) : "check the path and its permissions"));
   }
   struct stat status {};
   const std::string why = ::fstat(descriptor_, &status) == 0 ? why_not_secret(status, text::shell_word(file.string()))
@@ -98,8 +101,9 @@ std::string read_token_file(const std::filesystem::path& file) {
 std::filesystem::path secret_path(std::string_view value, std::string_view name) {
   constexpr std::string_view kFile = "file:";
   if (!value.starts_with(kFile) || value.size() == kFile.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(name) + " is not \"file:PATH\"; write the path of a file, never the secret itself");
+    throw Error(
+        ErrorCode::invalid_argument,
+        std::string(name) + " is not \"file:PATH\"; write file: and the path of a file, never the secret itself");
   }
   return value.substr(kFile.size());
 }

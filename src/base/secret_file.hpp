@@ -14,7 +14,9 @@ namespace gradwire {
 /// `what`, such as "token file", and the path, says what is wrong and how to mend it.
 class SecretFile {
  public:
-  SecretFile(const std::filesystem::path& file, std::string_view what);
+  /// `how` says where such a file comes from, in the error for one that is missing.
+  SecretFile(const std::filesystem::path& file, std::string_view what,
+             std::string_view how = "check the path and its permissions");
   ~SecretFile();
   SecretFile(const SecretFile&) = delete;
   SecretFile& operator=(const SecretFile&) = delete;
