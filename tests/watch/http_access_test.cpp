@@ -11,6 +11,7 @@
 #include "observe/collector.hpp"
 #include "observe/watching.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "watch/live/http_reader.hpp"
 
 namespace gradwire::watch {
 namespace {
@@ -108,6 +109,11 @@ TEST_F(Http, OnlyThoseWithTheTokenReadMetrics) {
       EXPECT_THAT(answer, HasSubstr("gradwire_info"));
     }
     EXPECT_EQ(status_in(answer_to(port, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")), "401") << "other pages say no more";
+    MetricsTarget::Http target;
+    target.port = port;
+    const live::FolderSnapshot seen = live::HttpReader(target, token).read();
+    EXPECT_EQ(seen.ranks.size(), 1U) << seen.problem;
+    EXPECT_THAT(live::HttpReader(target, "").read().problem, HasSubstr("it says 401 Unauthorized: These metrics need"));
     std::_Exit(HasFailure() ? 1 : 0);
   });
   EXPECT_EQ(status_of(child), 0);
