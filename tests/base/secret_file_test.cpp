@@ -31,7 +31,7 @@ std::string file_with(const ScratchFolder& folder, const std::string& content, m
   return file;
 }
 
-std::string why_not(const std::string& file) {
+std::string why_no_token(const std::string& file) {
   return error_of([&] { static_cast<void>(read_token_file(file)); }).what();
 }
 
@@ -43,7 +43,7 @@ TEST(SecretFile, ATokenIsOneLine) {
   for (const std::string& other : {std::string(), std::string("short0123456789"), std::string(4097, 'x'),
                                    std::string(5000, 'x'), std::string(kToken) + " x", std::string(kToken) + "\n\n",
                                    std::string(kToken) + "\r\n", std::string("0123456789\0abcdefgh", 18)}) {
-    EXPECT_THAT(why_not(file_with(folder, other)),
+    EXPECT_THAT(why_no_token(file_with(folder, other)),
                 AllOf(HasSubstr("token file " + folder.file("token") + ": it is not one line of 16 to 4096"),
                       Not(HasSubstr("0123456789"))));
   }
@@ -52,28 +52,28 @@ TEST(SecretFile, ATokenIsOneLine) {
 TEST(SecretFile, OnlyItsOwnerMayReadIt) {
   const ScratchFolder folder;
   for (const mode_t mode : {0640U, 0604U, 0620U, 0602U, 0610U, 0601U, 0644U}) {
-    EXPECT_THAT(why_not(file_with(folder, kToken, mode)),
+    EXPECT_THAT(why_no_token(file_with(folder, kToken, mode)),
                 AllOf(HasSubstr("its mode is 0"), HasSubstr("run chmod 600 ")));
   }
   const std::string file = file_with(folder, kToken);
   ASSERT_EQ(::symlink(file.c_str(), folder.file("link").c_str()), 0);
   EXPECT_EQ(read_token_file(folder.file("link")), kToken);
   ASSERT_EQ(::chmod(file.c_str(), 0644), 0);
-  EXPECT_THAT(why_not(folder.file("link")), HasSubstr("its mode is 0644"));
+  EXPECT_THAT(why_no_token(folder.file("link")), HasSubstr("its mode is 0644"));
   if (::geteuid() == 0) {
     ASSERT_EQ(::chmod(file.c_str(), 0600), 0);
     ASSERT_EQ(::chown(file.c_str(), 1234, 0), 0);
-    EXPECT_THAT(why_not(file), AllOf(HasSubstr("belongs to user 1234"), HasSubstr("install -m 600")));
+    EXPECT_THAT(why_no_token(file), AllOf(HasSubstr("belongs to user 1234"), HasSubstr("install -m 600")));
   }
 }
 
 TEST(SecretFile, OtherThingsAreRefusedAtOnce) {
   const ScratchFolder folder;
-  EXPECT_THAT(why_not(folder.file("none")), HasSubstr("cannot be read (No such file or directory)"));
-  EXPECT_THAT(why_not(folder.path().string()), HasSubstr("it is no regular file"));
+  EXPECT_THAT(why_no_token(folder.file("none")), HasSubstr("cannot be read (No such file or directory)"));
+  EXPECT_THAT(why_no_token(folder.path().string()), HasSubstr("it is no regular file"));
   ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(why_not(folder.file("pipe")), HasSubstr("it is no regular file"));
-  EXPECT_THAT(why_not("/dev/null"), HasSubstr("it is no regular file"));
+  EXPECT_THAT(why_no_token(folder.file("pipe")), HasSubstr("it is no regular file"));
+  EXPECT_THAT(why_no_token("/dev/null"), HasSubstr("it is no regular file"));
 }
 
 TEST(SecretFile, ASettingNamesAPath) {

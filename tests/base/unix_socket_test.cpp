@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
-std::string why_not(const std::string& path) {
+std::string why_not_at(const std::string& path) {
   return error_of([&] { static_cast<void>(listen_at(path)); }).what();
 }
 
@@ -49,7 +49,7 @@ TEST(UnixSocket, IsItsOwnersAloneWhateverTheUmask) {
 TEST(UnixSocket, OneIsReplacedOnlyIfNobodyListensThere) {
   const ScratchFolder folder;
   const int first = listen_at(folder.file("a"));
-  EXPECT_THAT(why_not(folder.file("a")), HasSubstr("another process listens there"));
+  EXPECT_THAT(why_not_at(folder.file("a")), HasSubstr("another process listens there"));
   const int client = connect_to(folder.file("a"));
   EXPECT_GE(client, 0) << "it still listens";
   ::close(client);
@@ -63,15 +63,15 @@ TEST(UnixSocket, OneIsReplacedOnlyIfNobodyListensThere) {
 TEST(UnixSocket, OtherFilesStay) {
   const ScratchFolder folder;
   std::ofstream(folder.file("a")) << "precious";
-  EXPECT_THAT(why_not(folder.file("a")), HasSubstr("which is no socket"));
+  EXPECT_THAT(why_not_at(folder.file("a")), HasSubstr("which is no socket"));
   EXPECT_EQ(test::read_text(folder.file("a")), "precious");
   std::filesystem::create_symlink(folder.file("none"), folder.file("b"));
-  EXPECT_THAT(why_not(folder.file("b")), HasSubstr("which is no socket"));
-  EXPECT_THAT(why_not(folder.file("none/a")), HasSubstr("No such file or directory"));
+  EXPECT_THAT(why_not_at(folder.file("b")), HasSubstr("which is no socket"));
+  EXPECT_THAT(why_not_at(folder.file("none/a")), HasSubstr("No such file or directory"));
   if (::geteuid() == 0) {
     ::close(listen_at(folder.file("c")));
     ASSERT_EQ(::chown(folder.file("c").c_str(), 1234, 0), 0);
-    EXPECT_THAT(why_not(folder.file("c")), HasSubstr("a socket of another user"));
+    EXPECT_THAT(why_not_at(folder.file("c")), HasSubstr("a socket of another user"));
   }
 }
 
@@ -82,7 +82,7 @@ TEST(UnixSocket, ALongPathIsAllowedAndALongNameIsNot) {
   const int listening = listen_at(deep / "a");
   EXPECT_GE(connect_to(deep / "a"), 0);
   ::close(listening);
-  EXPECT_THAT(why_not(folder.file(std::string(100, 'n'))), HasSubstr("too long for a socket"));
+  EXPECT_THAT(why_not_at(folder.file(std::string(100, 'n'))), HasSubstr("too long for a socket"));
 }
 
 TEST(UnixSocket, NeitherSideWaitsForEver) {
