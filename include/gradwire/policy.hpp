@@ -241,13 +241,17 @@ class Policy {
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  /// The key by which a session encrypts what it sends; see docs/explanation/security-model.md.
+  /// The key by which a session encrypts what it sends, and how its memory is kept; see
+  /// docs/explanation/security-model.md. What a session of a process asks of memory holds for the whole process.
   struct Security {
     /// "file:PATH", as GRADWIRE_KEY, which counts where it is set; empty: no key. The path may differ between ranks,
     /// the key may not.
     std::string key = {};
-    /// Keeps keys out of swap; an error where the system does not allow it.
+    /// Keeps keys, and host memory for residuals, frames and rows of tables, out of swap; Error(unsupported) where the
+    /// system does not allow it.
     bool lock_memory = false;
+    /// Leaves host memory for residuals, frames and rows of tables out of core dumps; keys always are.
+    bool no_dump = false;
     friend bool operator==(const Security&, const Security&) = default;
   };
 

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,7 +15,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -25,6 +28,7 @@
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 
+#include "base/constant_time.hpp"
 #include "watch/http_table.hpp"
 
 namespace {
@@ -76,6 +80,7 @@ void add_to(void* page, const PlainFamily* family) noexcept {
 // A client that connects and sends nothing holds a thread until the limit; other clients get other threads meanwhile.
 constexpr int kThreads = 6;
 constexpr const char* kRequestLimit = "2000";  // ms
+constexpr const char* kMostBytes = "8192";     // of a request's head
 
 class Page final : public prometheus::Collectable {
  public:
@@ -90,6 +95,67 @@ class Page final : public prometheus::Collectable {
   CollectFamilies collect_;
   void* context_;
 };
+
+// The token that requests need; empty: none. It is set before the first server starts, and never again: a second server
+// of this process belongs to another part of the same job, which has the same environment.
+std::string& token() {
+  static auto* const text = new std::string;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+  return *text;
+}
+
+int refuse_request(mg_connection* client, int status, const char* reason, const char* header, const std::string& why) {
+  mg_printf(client,
+            "HTTP/1.1 %d %s\r\n%sContent-Type: text/plain; charset=utf-8\r\nContent-Length: %zu\r\n"
+            "Connection: close\r\n\r\n%s",
+            status, reason, header, why.size(), why.c_str());
+  return status;
+}
+
+// Whether the request has the token, in exactly one header.
+bool is_authorized(const mg_request_info& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  const mg_header* found = nullptr;
+  for (int i = 0; i < request.num_headers; ++i) {
+    const mg_header& header = request.http_headers[i];
+    if (::strcasecmp(header.name, "Authorization") == 0) {
+      if (found != nullptr) {
+        return false;
+      }
+      found = &header;
+    }
+  }
+  return found != nullptr && ::strncasecmp(found->value, kScheme.data(), kScheme.size()) == 0 &&
+         gradwire::equals_secret(std::string_view(found->value).substr(kScheme.size()), token());
+}
+
+// Answers what is no request for metrics of somebody who may read them, before the server reads or does anything else.
+int check_request(mg_connection* client) noexcept {
+  try {
+    const mg_request_info& request = *mg_get_request_info(client);
+    if (request.content_length > 0 || mg_get_header(client, "Transfer-Encoding") != nullptr) {
+      // This function of the server ends the connection. Otherwise the server would read all of the body to throw it
+      // away, and wait 2 s for each byte.
+      mg_send_http_error(client, 413, "%s", "A request for metrics has no body.");
+      return 413;
+    }
+    if (!token().empty() && !is_authorized(request)) {
+      return refuse_request(
+          client, 401, "Unauthorized", "WWW-Authenticate: Bearer realm=\"gradwire\"\r\n",
+          "These metrics need the token in the file that the job's GRADWIRE_METRICS_TOKEN names: send "
+          "the header Authorization: Bearer TOKEN.\n");
+    }
+    const std::string_view method = request.request_method;
+    if (method != "GET" && method != "HEAD") {
+      return refuse_request(client, 405, "Method Not Allowed", "Allow: GET, HEAD\r\n", "Metrics can only be read.\n");
+    }
+    if (request.local_uri == nullptr || std::string_view(request.local_uri) != "/metrics") {
+      return refuse_request(client, 404, "Not Found", "", "There is /metrics, and nothing else.\n");
+    }
+    return 0;
+  } catch (...) {  // without memory
+    return 500;
+  }
+}
 
 // Never destroyed, since ending its threads takes seconds, and the end of the process ends them anyway.
 struct Server {
@@ -212,11 +278,18 @@ void wait_for_threads() {
   }
 }
 
-void start(const std::string& address, CollectFamilies collect, void* context) {
+void start(const std::string& address, const std::string& secret, CollectFamilies collect, void* context) {
   std::vector<std::string> options{"listening_ports",    address,       "num_threads",       std::to_string(kThreads),
-                                   "request_timeout_ms", kRequestLimit, "enable_keep_alive", "no"};
+                                   "request_timeout_ms", kRequestLimit, "enable_keep_alive", "no",
+                                   "max_request_size",   kMostBytes};
+  if (servers().empty()) {
+    token() = secret;
+  } else if (token() != secret) {
+    throw std::runtime_error("this process serves metrics with another token");
+  }
   static CivetCallbacks callbacks;
   callbacks.init_thread = &count_started;
+  callbacks.begin_request = &check_request;
   g_started = 0;
   const Address listens = parsed(address);
   const std::vector<int> jobs = listening_at(listens.get());  // the job's own sockets, which may share the port
@@ -250,7 +323,8 @@ bool is_the_servers(const struct sigaction& now) noexcept {
   return true;
 }
 
-int serve(const char* address, CollectFamilies collect, void* context, char* why, std::size_t why_bytes) noexcept {
+int serve(const char* address, const char* secret, CollectFamilies collect, void* context, char* why,
+          std::size_t why_bytes) noexcept {
   // The server's threads handle no signal of the job, and the job's handling of SIGPIPE stays.
   sigset_t all;
   sigset_t before;
@@ -260,7 +334,7 @@ int serve(const char* address, CollectFamilies collect, void* context, char* why
   ::sigaction(SIGPIPE, nullptr, &pipe);
   int result = 0;
   try {
-    start(address, collect, context);
+    start(address, secret, collect, context);
   } catch (...) {
     result = 1;
   }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -18,6 +19,7 @@
 #include "base/log.hpp"
 #include "base/own_files.hpp"
 #include "base/text.hpp"
+#include "base/written_file.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire {
@@ -36,8 +38,7 @@ constexpr std::chrono::minutes kUnfinishedReport{1};  // an older unfinished rep
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const std::filesystem::path& path, int flags, mode_t mode = 0600)
-      : number_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  Descriptor(const std::filesystem::path& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC)) {}
   ~Descriptor() {
     if (number_ >= 0) {
       ::close(number_);
@@ -155,15 +156,16 @@ void clear_away(const std::filesystem::path& directory, const std::string& name,
   }
 }
 
-// The mode of a new file; the system applies the umask when it makes the file.
-mode_t mode_of(const std::filesystem::path& file, FileKind kind) {
-  if (kind == FileKind::state) {
-    return 0600;
-  }
-  constexpr mode_t kReport = 0644;
+// A file that its owner closed to others stays closed when it is replaced.
+Readers readers_of(const std::filesystem::path& file, Readers most) {
   struct stat before {};
-  const bool own = ::lstat(file.c_str(), &before) == 0 && S_ISREG(before.st_mode) && before.st_uid == ::geteuid();
-  return own ? kReport & before.st_mode : kReport;  // a report that others could not read stays so
+  if (::lstat(file.c_str(), &before) != 0 || !S_ISREG(before.st_mode) || before.st_uid != ::geteuid()) {
+    return most;
+  }
+  const mode_t mode = before.st_mode;
+  return std::min(most, (mode & S_IROTH) != 0   ? Readers::everybody
+                        : (mode & S_IRGRP) != 0 ? Readers::group
+                                                : Readers::owner);
 }
 
 // Fills the file behind the descriptor. Its error has the reason of a failure.
@@ -235,13 +237,13 @@ void sync_directory(const std::filesystem::path& directory) {
 }
 
 DurableFile::DurableFile(const std::filesystem::path& directory, const std::string& name,
-                         const std::function<void(std::ostream&)>& write, FileKind kind)
+                         const std::function<void(std::ostream&)>& write, FileKind kind, Readers readers)
     : file_(directory / name), kind_(kind) {
   std::error_code error;
   make_own_folders(directory, error);
   clear_away(directory, name, kind);
   const std::filesystem::path unfinished = file_.string() + "." + random_digits() + std::string(kUnfinished);
-  const Descriptor descriptor(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode_of(file_, kind));
+  const Descriptor descriptor(open_to_write(unfinished, O_WRONLY | O_EXCL, readers_of(file_, readers)));
   if (!descriptor.is_open()) {
     fail_io(file_, "cannot be written", error ? error.value() : errno);  // a folder's error says more
   }
@@ -276,7 +278,8 @@ void DurableFile::commit(Old old) {
   }
 }
 
-void write_report_file(const std::filesystem::path& file, const std::function<void(std::ostream&)>& write) {
+void write_report_file(const std::filesystem::path& file, const std::function<void(std::ostream&)>& write,
+                       Readers readers) {
   if (const auto stream = open_stream(file)) {
     if (!stream->is_open()) {
       fail_io(file, "cannot be written", errno);
@@ -294,7 +297,7 @@ void write_report_file(const std::filesystem::path& file, const std::function<vo
   if (!std::filesystem::is_directory(folder, error)) {  // folders are made only where a caller asks for it
     fail_io(file, "cannot be written", error ? error.value() : std::filesystem::exists(folder) ? ENOTDIR : ENOENT);
   }
-  DurableFile(folder, file.filename().string(), write, FileKind::report).commit();
+  DurableFile(folder, file.filename().string(), write, FileKind::report, readers).commit();
 }
 
 }  // namespace gradwire

@@ -7,11 +7,12 @@
 #include <ostream>
 #include <string>
 
+#include "base/written_file.hpp"
+
 namespace gradwire {
 
-/// A state is readable by its owner only (mode 0600), is brought to the disk, and one process at a time writes it. A
-/// report may be read by others as far as the umask allows (mode 0644), unless the owner made the previous one
-/// unreadable for them; several processes may write it, and the system decides when it reaches the disk.
+/// A state is brought to the disk, and one process at a time writes it. A report may be written by several processes,
+/// and the system decides when it reaches the disk.
 enum class FileKind : std::uint8_t { state, report };
 
 /// The name that DurableFile::commit() gives to the file that was there before.
@@ -29,9 +30,10 @@ void sync_directory(const std::filesystem::path& directory);
 class DurableFile {
  public:
   /// Makes `directory`, lets `write` fill the file, and brings its bytes to the disk. Exceptions of `write` pass
-  /// through.
+  /// through. `readers` may read the file, unless its owner closed the previous one to them.
   DurableFile(const std::filesystem::path& directory, const std::string& name,
-              const std::function<void(std::ostream&)>& write, FileKind kind = FileKind::state);
+              const std::function<void(std::ostream&)>& write, FileKind kind = FileKind::state,
+              Readers readers = Readers::owner);
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;
   ~DurableFile();
@@ -47,8 +49,10 @@ class DurableFile {
 };
 
 /// Writes a report that a user named, completely or not at all, in a folder that must exist. An existing file is
-/// replaced, and a link itself, not its target. A pipe or a device of that name, and the target of "/dev/stdout" or
+/// replaced, and a link itself, not its target. `readers` are as in DurableFile. A pipe or a device of that name, and
+/// the target of "/dev/stdout" or
 /// "/dev/fd/N", is written to, without a wait for a missing reader. Errors are those of DurableFile.
-void write_report_file(const std::filesystem::path& file, const std::function<void(std::ostream&)>& write);
+void write_report_file(const std::filesystem::path& file, const std::function<void(std::ostream&)>& write,
+                       Readers readers = Readers::owner);
 
 }  // namespace gradwire

@@ -5,6 +5,7 @@
 
 #include "base/metrics_target.hpp"
 #include "base/record_target.hpp"
+#include "base/secret_file.hpp"
 #include "base/trace_target.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
@@ -43,8 +44,11 @@ constexpr std::array kVariables{
                         "calls whose sum has a larger relative error pass from then on (run --max-error)"},
     EnvironmentVariable{"GRADWIRE_MEMORY_LIMIT", "size", "what is left",
                         "most host memory of a process's page pool, such as 4GiB; the policy may lower it"},
-    EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank], otlp:directory", "none",
+    EnvironmentVariable{"GRADWIRE_METRICS",
+                        "file:directory, http:[address:]port[+rank], otlp:directory, unix:directory", "none",
                         "where every rank's metrics go, one or more"},
+    EnvironmentVariable{"GRADWIRE_METRICS_TOKEN", "file:path", "none",
+                        "metrics over HTTP need the bearer token in this file, which only its owner may read"},
     EnvironmentVariable{
         "GRADWIRE_NODE_KERNEL", "0 | 1", "none",
         "one kernel for sums inside a host; none: codec auto over NCCL times it; 1: sessions take it"},
@@ -143,6 +147,10 @@ std::vector<std::string> environment_problems(ObservingToo observing) {
   if (observing == ObservingToo::yes) {
     look([] { static_cast<void>(environment_slow(1)); });
     look([] { static_cast<void>(MetricsTarget::parse(environment("GRADWIRE_METRICS").value_or("file:/"))); });
+    look([] {
+      static_cast<void>(
+          secret_path(environment("GRADWIRE_METRICS_TOKEN").value_or("file:/"), "GRADWIRE_METRICS_TOKEN"));
+    });
     look([] { static_cast<void>(TraceTarget::parse(environment("GRADWIRE_TRACE").value_or("/"))); });
     look([] { static_cast<void>(RecordTarget::parse(environment("GRADWIRE_RECORD_GRADIENTS").value_or("/"))); });
   }

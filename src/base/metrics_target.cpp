@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kFile = "file:";
 constexpr std::string_view kHttp = "http:";
 constexpr std::string_view kOtlp = "otlp:";
+constexpr std::string_view kUnix = "unix:";
 constexpr std::string_view kAddRank = "+rank";
 
 [[noreturn]] void bad(std::string_view text, const std::string& why) {
@@ -20,7 +21,7 @@ constexpr std::string_view kAddRank = "+rank";
       ErrorCode::invalid_argument,
       "GRADWIRE_METRICS is \"" + std::string(text) + "\"" + (why.empty() ? "" : ": " + why) +
           "; write file:DIRECTORY, http:[ADDRESS:]PORT[+rank] such as http:127.0.0.1:9464+rank, otlp:DIRECTORY, "
-          "or several of them with commas between them");
+          "unix:DIRECTORY, or several of them with commas between them");
 }
 
 // The number, if it is the whole text and at most `most`.
@@ -79,7 +80,7 @@ MetricsTarget::Http parse_http(std::string_view text, std::string_view whole) {
 // The place where the next target begins; a directory may contain commas.
 std::size_t end_of_first(std::string_view text) {
   const auto place_of = [&](std::string_view kind) { return text.find("," + std::string(kind)); };
-  return std::min({place_of(kFile), place_of(kHttp), place_of(kOtlp)});
+  return std::min({place_of(kFile), place_of(kHttp), place_of(kOtlp), place_of(kUnix)});
 }
 
 // A directory may contain commas, but not a part that looks like another target, which is a mistake.
@@ -119,8 +120,10 @@ MetricsTarget MetricsTarget::parse(std::string_view text) {
       target.http = parse_http(one.substr(kHttp.size()), text);
     } else if (one.starts_with(kOtlp) && one.size() > kOtlp.size() && target.otlp.empty()) {
       target.otlp = directory_of(one.substr(kOtlp.size()), text);
+    } else if (one.starts_with(kUnix) && one.size() > kUnix.size() && target.sockets.empty()) {
+      target.sockets = directory_of(one.substr(kUnix.size()), text);
     } else {
-      const bool first = target.directory.empty() && !target.http && target.otlp.empty();
+      const bool first = target.directory.empty() && !target.http && target.otlp.empty() && target.sockets.empty();
       bad(text, first ? "" : "one of each is the most");
     }
     if (end == std::string_view::npos) {

@@ -8,8 +8,8 @@
 
 namespace gradwire {
 
-/// "file:/var/lib/node_exporter", "http:127.0.0.1:9464+rank", "otlp:/var/log/gradwire", or several of them with commas
-/// between them.
+/// "file:/var/lib/node_exporter", "http:127.0.0.1:9464+rank", "otlp:/var/log/gradwire", "unix:/run/user/1000/gradwire",
+/// or several of them with commas between them.
 struct MetricsTarget {
   struct Http {
     std::string address = "127.0.0.1";  // "0.0.0.0", "[::1]"
@@ -21,7 +21,8 @@ struct MetricsTarget {
   };
   std::string directory;  // empty: no files
   std::optional<Http> http;
-  std::string otlp;  // a directory; empty: no OTLP files
+  std::string otlp;     // a directory; empty: no OTLP files
+  std::string sockets;  // a directory; empty: no Unix sockets
 
   /// Parses the text; Error(invalid_argument) quotes it and says what is allowed.
   [[nodiscard]] static MetricsTarget parse(std::string_view text);

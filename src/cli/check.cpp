@@ -192,8 +192,12 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   }
   if (!policy.security.key.empty()) {
     out << "security: sessions in host memory encrypt what they send, with the key in "
-        << text::printable(security::parse_key_setting(policy.security.key, "key").string())
-        << (policy.security.lock_memory ? ", which stays out of swap\n" : "\n");
+        << text::printable(security::parse_key_setting(policy.security.key, "key").string()) << '\n';
+  }
+  if (policy.security.lock_memory || policy.security.no_dump) {
+    const char* const both = policy.security.lock_memory && policy.security.no_dump ? " and " : "";
+    out << "security: host memory of sessions stays out of " << (policy.security.lock_memory ? "swap" : "") << both
+        << (policy.security.no_dump ? "core dumps" : "") << '\n';
   }
   if (policy.elastic) {
     print_elastic(*policy.elastic, out);

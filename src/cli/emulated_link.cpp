@@ -164,10 +164,10 @@ std::vector<std::vector<std::string>> shaping(const EmulatedLink& link, const st
   return commands;
 }
 
-// The command line of this process, as a line that a shell runs again.
+// The command line of this process, as a line that a shell runs again; the user fills in its secrets.
 std::string line_to_run_again() {
   std::string line;
-  for (const std::string& word : own_command_line()) {
+  for (const std::string& word : without_secrets(own_command_line())) {
     line += (line.empty() ? "" : " ") + text::shell_word(word);
   }
   return line;

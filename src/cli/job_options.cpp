@@ -4,6 +4,7 @@
 #include <memory>
 #include <system_error>
 
+#include "base/command_line.hpp"
 #include "base/text.hpp"
 #include "gradwire/error.hpp"
 
@@ -131,11 +132,13 @@ std::vector<std::string> take_command(const CLI::App& app, const std::vector<std
   }
   if (!others.empty()) {
     std::string line = "gradwire";
-    for (std::size_t i = 1; i < before.size(); ++i) {
-      line += (before.size() - i == others.size() ? " -- " : " ") + text::shell_word(before[i]);
+    const std::vector<std::string> first = without_secrets(before);
+    const std::vector<std::string> second = without_secrets(behind);
+    for (std::size_t i = 1; i < first.size(); ++i) {
+      line += (first.size() - i == others.size() ? " -- " : " ") + text::shell_word(first[i]);
     }
-    for (std::size_t i = 1; i < behind.size(); ++i) {
-      line += " " + text::shell_word(behind[i]);
+    for (std::size_t i = 1; i < second.size(); ++i) {
+      line += " " + text::shell_word(second[i]);
     }
     throw Error(ErrorCode::invalid_argument, "-- must stand before the command; write " + line);
   }

@@ -159,7 +159,7 @@ void write_documents(const Command& root, const std::filesystem::path& folder) {
     const std::filesystem::path file = folder / name;
     std::error_code ignored;  // writing reports the error
     make_own_folders(file.parent_path(), ignored);
-    write_report_file(file, text);
+    write_report_file(file, text, Readers::everybody);
   };
   const std::filesystem::path manual = "man/man1";
   write(manual / (root.name + ".1"), [&](std::ostream& out) { write_man_page(root, root, out); });

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <limits>
+#include <ostream>
 #include <sstream>
 #include <string_view>
 
+#include "base/durable_file.hpp"
 #include "base/regular_file.hpp"
 #include "cli/launch.hpp"
 #include "gradwire/error.hpp"
@@ -181,24 +182,29 @@ std::string NamedHosts::list_without(const std::set<std::string>& gone) const {
   return list;
 }
 
+void NamedHosts::write_copy(const std::set<std::string>& gone, const std::filesystem::path& copy) const {
+  try {
+    write_report_file(copy, [&](std::ostream& out) {
+      for (const std::string& line : lines_) {
+        const std::vector<std::string> words = words_in(line);
+        if (words.empty() || !gone.contains(name_in(words.front()))) {
+          out << line << '\n';
+        }
+      }
+    });
+  } catch (const Error&) {
+    throw Error(ErrorCode::invalid_argument, "the copy " + copy.string() + " of the host file " + command_[*file_] +
+                                                 " cannot be written; set TMPDIR to a folder that can");
+  }
+}
+
 NamedHosts::Left NamedHosts::without(const std::set<std::string>& gone, const std::filesystem::path& copy) const {
   Left left{.command = command_};
   if (list_) {
     left.command[*list_] = list_without(gone);
   }
   if (file_ && !gone.empty()) {
-    std::ofstream out(copy);
-    for (const std::string& line : lines_) {
-      const std::vector<std::string> words = words_in(line);
-      if (words.empty() || !gone.contains(name_in(words.front()))) {
-        out << line << '\n';
-      }
-    }
-    out.close();
-    if (!out) {
-      throw Error(ErrorCode::invalid_argument, "the copy " + copy.string() + " of the host file " + command_[*file_] +
-                                                   " cannot be written; set TMPDIR to a folder that can");
-    }
+    write_copy(gone, copy);
     left.command[*file_] = copy.string();
   }
   if (ranks_) {

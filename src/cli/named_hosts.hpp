@@ -49,6 +49,7 @@ class NamedHosts {
   void add_file(std::size_t value);
   void add(const std::string& name, std::optional<int> slots);
   [[nodiscard]] std::string list_without(const std::set<std::string>& gone) const;
+  void write_copy(const std::set<std::string>& gone, const std::filesystem::path& copy) const;
   [[nodiscard]] int slots_without(const std::set<std::string>& gone) const;
 
   std::vector<std::string> command_;

@@ -301,7 +301,8 @@ int plan_gpus(const PlanCommandOptions& options, std::ostream& out) {
     print_gpu_table(cluster, sizes, out);
   }
   if (options.svg) {
-    write_report_file(*options.svg, [&](std::ostream& stream) { stream << draw_launches(cluster, kDrawnBytes); });
+    write_report_file(
+        *options.svg, [&](std::ostream& stream) { stream << draw_launches(cluster, kDrawnBytes); }, Readers::everybody);
     out << "picture of a " << format_bytes(kDrawnBytes) << " bucket: " << *options.svg << '\n';
   }
   return 0;

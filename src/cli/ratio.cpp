@@ -217,7 +217,8 @@ int ratio(const RatioOptions& options, std::ostream& out) {
     });
   }
   if (options.svg) {
-    write_report_file(*options.svg, [&](std::ostream& stream) { stream << plot_of(rows, steps); });
+    write_report_file(
+        *options.svg, [&](std::ostream& stream) { stream << plot_of(rows, steps); }, Readers::everybody);
     out << "plot: " << *options.svg << '\n';
   }
   return 0;

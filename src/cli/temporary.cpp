@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "base/written_file.hpp"
 #include "cli/process.hpp"
 #include "gradwire/error.hpp"
 
@@ -24,9 +25,7 @@ constexpr std::size_t kRandom = 6;  // characters of mkdtemp
 constexpr const char* kLock = ".lock";
 
 // NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() has variable arguments
-int open_lock(const fs::path& file, int flags) {
-  return ::open(file.c_str(), flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
-}
+int open_lock(const fs::path& file) { return ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); }
 // NOLINTEND(cppcoreguidelines-pro-type-vararg)
 
 bool is_own_folder(const fs::path& folder) {
@@ -40,7 +39,7 @@ bool is_left_behind(const fs::path& folder) {
   if (!name.starts_with(kBegin) || name.size() != kBegin.size() + kRandom || !is_own_folder(folder)) {
     return false;
   }
-  const int lock = open_lock(folder / kLock, 0);
+  const int lock = open_lock(folder / kLock);
   const bool free = lock >= 0 && ::flock(lock, LOCK_EX | LOCK_NB) == 0;
   if (lock >= 0) {
     ::close(lock);
@@ -81,7 +80,7 @@ TemporaryFolder::TemporaryFolder() {
   path_ = name;
   // The lock gets its name only once it is locked, so that no other process finds it free.
   const fs::path made = path_ / ".lock-new";
-  lock_ = open_lock(made, O_CREAT | O_EXCL);
+  lock_ = open_to_write(made, O_RDWR | O_EXCL, Readers::owner);
   if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) == 0) {
     static_cast<void>(::rename(made.c_str(), (path_ / kLock).c_str()));
   }

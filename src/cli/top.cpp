@@ -1,4 +1,4 @@
-// gradwire top: the ranks of a running job, from the files that they write.
+// gradwire top: the ranks of a running job, from the files that they write or from what they serve.
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,11 +9,15 @@
 #include <ostream>
 #include <thread>
 
+#include "base/environment.hpp"
 #include "base/job_name.hpp"
+#include "base/metrics_target.hpp"
+#include "base/secret_file.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
 #include "watch/live/folder_reader.hpp"
+#include "watch/live/http_reader.hpp"
 #include "watch/live/terminal.hpp"
 
 namespace gradwire::cli {
@@ -38,16 +42,45 @@ std::chrono::nanoseconds interval_of(const TopOptions& options) {
   return interval;
 }
 
+// The place that the user named: as in GRADWIRE_METRICS, or a folder alone.
+MetricsTarget target_of(const std::string& text) {
+  for (const char* kind : {"file:", "http:", "unix:"}) {
+    if (text.starts_with(kind)) {
+      return MetricsTarget::parse(text);
+    }
+  }
+  MetricsTarget target;
+  target.directory = text;
+  return target;
+}
+
+// The token for metrics over HTTP; empty: none.
+std::string token_of(const TopOptions& options) {
+  constexpr const char* kName = "GRADWIRE_METRICS_TOKEN";
+  if (options.token_file) {
+    return read_token_file(*options.token_file);
+  }
+  const std::optional<std::string> variable = environment(kName);
+  return variable ? read_token_file(secret_path(*variable, kName)) : "";
+}
+
 class Watch {
  public:
   explicit Watch(const TopOptions& options)
-      : reader_(options.folder),
-        named_(options.job ? std::optional(as_job_name(*options.job)) : std::nullopt),
-        folder_(std::filesystem::absolute(options.folder).lexically_normal().string()) {}
+      : named_(options.job ? std::optional(as_job_name(*options.job)) : std::nullopt), place_(options.folder) {
+    const MetricsTarget target = target_of(options.folder);
+    if (target.http) {
+      http_.emplace(*target.http, token_of(options));
+    } else {
+      const std::filesystem::path folder = target.directory.empty() ? target.sockets : target.directory;
+      files_.emplace(folder);
+      place_ = std::filesystem::absolute(folder).lexically_normal().string();
+    }
+  }
 
   void look() {
     const std::optional<std::string> shown = snapshot_.ranks.empty() ? std::nullopt : std::optional(snapshot_.job);
-    snapshot_ = reader_.read();
+    snapshot_ = http_ ? http_->read() : files_->read();
     live::choose_job(snapshot_, named_, shown);
     history_.take(snapshot_.ranks);
   }
@@ -59,21 +92,23 @@ class Watch {
   }
   [[nodiscard]] std::vector<live::StyledLine> draw(live::Size size, bool keys) const {
     return live::draw(snapshot_, live::rows_of(snapshot_, history_),
-                      {.folder = folder_, .width = size.width, .height = size.height, .keys = keys});
+                      {.folder = place_, .width = size.width, .height = size.height, .keys = keys});
   }
   /// Throws an Error where the folder can never show anything, or with `now` where it does not show anything yet.
   void refuse_what_is_missing(bool now) const {
     std::error_code ignored;
-    const bool other = std::filesystem::exists(folder_, ignored) && !std::filesystem::is_directory(folder_, ignored);
+    const bool other =
+        files_ && std::filesystem::exists(place_, ignored) && !std::filesystem::is_directory(place_, ignored);
     if (!snapshot_.problem.empty() && (now || other)) {
       throw Error(ErrorCode::invalid_argument, "top: " + snapshot_.problem);
     }
   }
 
  private:
-  live::FolderReader reader_;
+  std::optional<live::FolderReader> files_;  // one of the two
+  std::optional<live::HttpReader> http_;
   std::optional<std::string> named_;
-  std::string folder_;
+  std::string place_;  // the folder, or the address
   live::FolderSnapshot snapshot_;
   live::RateTracker history_;
 };

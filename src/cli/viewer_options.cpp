@@ -30,11 +30,19 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
 CLI::App* add_top(CLI::App& app, TopOptions& options) {
   auto* top_command = app.add_subcommand(
       "top", "Show the ranks of a running job from the metrics that it writes: gradwire top /tmp/metrics");
-  top_command->add_option("directory", options.folder, "directory that the job's GRADWIRE_METRICS=file:DIRECTORY names")
+  top_command
+      ->add_option(
+          "directory", options.folder,
+          "directory that the job's GRADWIRE_METRICS=file:DIRECTORY or unix:DIRECTORY names, or where it serves: "
+          "http:[ADDRESS:]PORT[+rank]")
       ->type_name("DIRECTORY")
       ->required();
   top_command->add_option("--job", options.job, "name of the job; without it the one that runs, or ran, last")
       ->type_name("NAME");
+  top_command
+      ->add_option("--token-file", options.token_file,
+                   "file with the token of metrics over HTTP; without it GRADWIRE_METRICS_TOKEN names it")
+      ->type_name("FILE");
   top_command->add_flag("--once", options.once, "print one block of lines, with means since the job's start");
   top_command->add_option("--interval", options.interval, "time between two looks")->capture_default_str();
   return top_command;

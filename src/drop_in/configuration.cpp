@@ -154,8 +154,9 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.raise_threads = environment("GRADWIRE_THREADS") == "multiple";
   configuration.planner = plan::CallPlanner(policy_of_environment(measures),
                                             measures ? plan::AutoFeedback::never : plan::AutoFeedback::where_allowed);
-  if (const Policy::Memory& memory = configuration.planner.policy().memory; !(memory == Policy::Memory())) {
-    policy::configure_host_memory(memory, 1);
+  if (const Policy& policy = configuration.planner.policy();
+      !(policy.memory == Policy::Memory() && policy.security == Policy::Security())) {
+    policy::configure_host_memory(policy, 1);
   }
   if (!measures && policy::packs_frames(configuration.planner.policy())) {
     throw Error(ErrorCode::unsupported,

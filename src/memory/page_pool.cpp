@@ -18,7 +18,11 @@ constexpr std::size_t index_of(MemoryUse use) { return static_cast<std::size_t>(
 
 }  // namespace
 
-PagePool::PagePool(PageSource& source, PagePoolOptions options) : source_(source), options_(std::move(options)) {}
+PagePool::PagePool(PageSource& source, PagePoolOptions options) : source_(source), options_(std::move(options)) {
+  if (options_.protection.not_dumped || options_.protection.locked) {
+    source_.protect(options_.protection);
+  }
+}
 
 PagePool::~PagePool() {
   const MutexLock lock(mutex_);
@@ -292,6 +296,9 @@ void PagePool::tend(Clock::time_point now) {
 
 void PagePool::configure(PagePoolOptions options) {
   const MutexLock lock(mutex_);
+  if (options.protection.not_dumped || options.protection.locked) {
+    source_.protect(options.protection);
+  }
   options_ = std::move(options);
   if (options_.limit_now) {
     options_.limit = options_.limit_now(statistics_.reserved);

@@ -51,7 +51,8 @@ struct PagePoolOptions {
   std::function<MemoryLimit(std::uint64_t reserved)> limit_now = {};
 
   HugePages huge_pages = HugePages::madvise;
-  bool merges_lazily = true;  // false: each freed block is joined with its neighbours at once
+  Protection protection = {};  // of all memory from now on; what was once asked for stays
+  bool merges_lazily = true;   // false: each freed block is joined with its neighbours at once
 
   /// Free memory above `trim_above` bytes that was not needed for `trim_after` goes back to the system.
   std::uint64_t trim_above = std::uint64_t{64} << 20;
@@ -126,6 +127,7 @@ class PagePool {
   /// data() changes. Null and empty blocks, and those of another pool, are left out. Returns the bytes given back.
   std::uint64_t compact(std::span<Block* const> blocks);
 
+  /// Error(unsupported) where the system refuses the protection; then nothing else has changed.
   void configure(PagePoolOptions options);
   /// `watch` is told from now on of all blocks, in order, and may not use the pool; empty: nobody is.
   void watch(std::function<void(const PoolEvent&)> watch);

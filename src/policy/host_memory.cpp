@@ -6,13 +6,15 @@
 
 namespace gradwire::policy {
 
-void configure_host_memory(const Policy::Memory& memory, int ranks) {
+void configure_host_memory(const Policy& policy, int ranks) {
+  const Policy::Memory& memory = policy.memory;
   using Given = Policy::Memory::HugePages;
   using memory::HugePages;
   memory::PagePoolOptions options;
   options.huge_pages = memory.huge_pages == Given::madvise     ? HugePages::madvise
                        : memory.huge_pages == Given::hugetlbfs ? HugePages::hugetlbfs
                                                                : HugePages::off;
+  options.protection = {.not_dumped = policy.security.no_dump, .locked = policy.security.lock_memory};
   options.merges_lazily = memory.merges_lazily;
   options.trim_above = memory.trim_above;
   options.trim_after = memory.trim_after;

@@ -1,4 +1,4 @@
-// Sets the page pool of host memory as [memory] of a policy says.
+// Sets the page pool of host memory as [memory] and [security] of a policy say.
 #pragma once
 
 #include "gradwire/policy.hpp"
@@ -6,6 +6,6 @@
 namespace gradwire::policy {
 
 /// `ranks`: those of the job on this host, which share what the system leaves. The last call of a process counts.
-void configure_host_memory(const Policy::Memory& memory, int ranks);
+void configure_host_memory(const Policy& policy, int ranks);
 
 }  // namespace gradwire::policy

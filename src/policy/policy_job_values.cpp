@@ -178,7 +178,8 @@ Policy::Security PolicyValues::read_job_security(const toml::table& table) const
                  security.key = read_string(node, "key", R"(the path of a key file, such as "file:/home/me/job.key")");
                  static_cast<void>(read_parsed(node, [&] { return security::parse_key_setting(security.key, "key"); }));
                }},
-              {"lock_memory", [&](const toml::node& node) { security.lock_memory = read_bool(node, "lock_memory"); }}});
+              {"lock_memory", [&](const toml::node& node) { security.lock_memory = read_bool(node, "lock_memory"); }},
+              {"no_dump", [&](const toml::node& node) { security.no_dump = read_bool(node, "no_dump"); }}});
   return security;
 }
 

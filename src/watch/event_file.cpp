@@ -16,6 +16,7 @@
 #include "base/current_error.hpp"
 #include "base/own_files.hpp"
 #include "base/text.hpp"
+#include "base/written_file.hpp"
 #include "gradwire/error.hpp"
 #include "watch/event_blocks.hpp"
 #include "watch/host.hpp"
@@ -102,7 +103,7 @@ void EventFileSink::open(int rank, observe::ClockKind clock) {
   file_ = std::filesystem::path(options_.target.directory) /
           ("gradwire-" + options_.part + "-rank-" + std::to_string(rank) + ".events");
   ::unlink(file_.c_str());  // it is another job's; its readers keep it
-  descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  descriptor_ = open_to_write(file_, O_WRONLY | O_EXCL, Readers::owner);
   if (descriptor_ < 0) {
     throw Error(ErrorCode::invalid_argument, error ? error.message() : text::reason_of(errno));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "base/command_line.hpp"
@@ -12,11 +13,12 @@
 namespace gradwire::watch {
 namespace {
 
+constexpr std::string_view kRegister = "GRADWIRE_REGISTER";
 constexpr std::size_t kMostArguments = 64;
 constexpr std::size_t kMostText = 400;  // most bytes of an argument
 
 std::vector<std::string> command_line() {
-  std::vector<std::string> arguments = own_command_line(kMostArguments);
+  std::vector<std::string> arguments = without_secrets(own_command_line(kMostArguments));
   for (std::string& argument : arguments) {
     if (argument.size() > kMostText) {
       argument = argument.substr(0, kMostText) + "...";
@@ -32,7 +34,9 @@ HistoryHead head_of_process(const std::string& part, const std::string& job) {
   head.started = head.written = 1e-9 * static_cast<double>(realtime_nanoseconds());
   for (const EnvironmentVariable& variable : environment_variables()) {
     if (const auto value = environment(variable.name)) {
-      head.environment.emplace_back(variable.name, value->substr(0, kMostText));
+      const bool secret = variable.name == kRegister;  // it has the token of the run in it
+      head.environment.emplace_back(
+          variable.name, secret ? std::string("***") : without_secrets(variable.name, *value).substr(0, kMostText));
     }
   }
   return head;
@@ -85,8 +89,7 @@ void HistoryWriter::write(double time, bool last) {
     head.ended = last;
     for (const auto& [rank, history] : ranks_) {
       head.rank = rank;
-      // It has the command line in it.
-      files_.write(history_name(head.part, rank, head.job), history.to_json(head), Readers::owner);
+      files_.write(history_name(head.part, rank, head.job), history.to_json(head));
     }
   });
 }

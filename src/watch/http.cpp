@@ -1,9 +1,7 @@
 #include "watch/http.hpp"
 
 #include <array>
-#include <atomic>
-#include <chrono>
-#include <mutex>
+#include <span>
 #include <utility>
 
 #include "base/current_error.hpp"
@@ -12,56 +10,26 @@
 
 namespace gradwire::watch {
 
-// Shared by the thread that reads events and those of the server. The server's threads may use it until the process
-// ends, so it is never destroyed once there is a server.
-struct HttpListener::Served {
-  explicit Served(std::shared_ptr<Totals> of) : totals(std::move(of)) {}
-
-  const std::shared_ptr<Totals> totals;
-  std::timed_mutex asking;         // held while a page is made; guards the members below
-  std::atomic<bool> ended{false};  // the job's own objects are about to be destroyed
-
-  static void collect(void* context, void* page, AddFamily add) noexcept {
-    auto& self = *static_cast<Served*>(context);
-    try {
-      const std::lock_guard lock(self.asking);
-      if (!self.ended) {
-        hand_over(self.totals->page(), page, add);
-      }
-    } catch (...) {  // NOLINT(bugprone-empty-catch): without memory the page has the families so far
-    }
-  }
-};
-
 namespace {
 
-// Objects that are kept for ever; the list is never destroyed.
-std::vector<std::shared_ptr<void>>& kept() {
-  static auto* const all = new std::vector<std::shared_ptr<void>>;  // NOLINT(cppcoreguidelines-owning-memory)
-  return *all;
-}
-
-// Ranks that are threads of one process share the port of rank 0.
-std::optional<int> rank_of(const Aggregate& aggregate) {
-  if (aggregate.home() || aggregate.ranks().empty()) {
-    return aggregate.home();
+void collect(void* context, void* page, AddFamily add) noexcept {
+  try {
+    static_cast<ServedTotals*>(context)->with_page([&](std::span<const Family> all) { hand_over(all, page, add); });
+  } catch (...) {  // NOLINT(bugprone-empty-catch): without memory the page has the families so far
   }
-  return 0;
 }
 
 }  // namespace
 
 HttpListener::HttpListener(HttpOptions options, std::shared_ptr<Totals> totals, const ExportTable& library)
-    : options_(std::move(options)), library_(library), served_(std::make_shared<Served>(std::move(totals))) {}
+    : options_(std::move(options)), library_(library), served_(std::make_shared<ServedTotals>(std::move(totals))) {}
 
 void HttpListener::take(Totals& totals) {
   if (totals.reader().ended) {
-    // Waits for a page in the making, but not for ever, since the process ends.
-    const std::unique_lock lock(served_->asking, std::chrono::seconds(1));
-    served_->ended = true;
+    served_->end();
     return;
   }
-  const std::optional<int> rank = rank_of(totals.aggregate());
+  const std::optional<int> rank = ServedTotals::rank_of(totals.aggregate());
   if (!listens_ && rank) {
     listens_ = true;
     listen(*rank);
@@ -74,8 +42,8 @@ void HttpListener::listen(int rank) {
   int failed = 0;
   try {
     address = options_.target.for_rank(rank);
-    kept().push_back(served_);  // also kept, a few bytes, where the server did not start
-    failed = library_.serve(address.c_str(), &Served::collect, served_.get(), why.data(), why.size());
+    ServedTotals::keep(served_);  // also kept, a few bytes, where the server did not start
+    failed = library_.serve(address.c_str(), options_.token.c_str(), &collect, served_.get(), why.data(), why.size());
     if (failed == 0) {
       return;
     }

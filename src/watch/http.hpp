@@ -7,12 +7,13 @@
 
 #include "base/metrics_target.hpp"
 #include "watch/http_table.hpp"
-#include "watch/totals.hpp"
+#include "watch/served_totals.hpp"
 
 namespace gradwire::watch {
 
 struct HttpOptions {
   MetricsTarget::Http target;
+  std::string token = {};  // that requests must have; empty: none
   std::function<void(const std::string&)> warn;
 };
 
@@ -25,13 +26,11 @@ class HttpListener final : public Subscriber {
   [[nodiscard]] bool done() const noexcept override { return given_up_; }
 
  private:
-  struct Served;
-
   void listen(int rank);
 
   HttpOptions options_;
   const ExportTable& library_;
-  std::shared_ptr<Served> served_;
+  std::shared_ptr<ServedTotals> served_;
   bool listens_ = false;
   bool given_up_ = false;
 };

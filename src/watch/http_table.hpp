@@ -7,7 +7,7 @@
 
 namespace gradwire::watch {
 
-inline constexpr std::uint32_t kExportVersion = 1;
+inline constexpr std::uint32_t kExportVersion = 2;
 
 struct PlainLabel {
   const char* name;
@@ -44,8 +44,10 @@ inline constexpr int kAddress = 2;
 struct ExportTable {
   std::uint32_t version;  // kExportVersion
   /// Serves /metrics at "127.0.0.1:9464" until the process ends; `context` must live as long. A forked child serves
-  /// nothing. Returns 0, or the kind of a failure, with its text in `why`: kAddress where another port would not help.
-  int (*serve)(const char* address, CollectFamilies collect, void* context, char* why, std::size_t why_bytes) noexcept;
+  /// nothing. Requests need the bearer token `token`, unless that is empty. Returns 0, or the kind of a failure, with
+  /// its text in `why`: kAddress where another port would not help.
+  int (*serve)(const char* address, const char* token, CollectFamilies collect, void* context, char* why,
+               std::size_t why_bytes) noexcept;
 };
 
 }  // namespace gradwire::watch

@@ -18,8 +18,8 @@ std::string otlp_file_name(const std::string& part, int rank, const std::string&
 }
 
 void append_line(const std::filesystem::path& file, const std::string& line) {
-  Descriptor descriptor(
-      ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
+  // A collector is another user, as node_exporter is.
+  Descriptor descriptor(open_to_write(file, O_WRONLY | O_APPEND | O_NONBLOCK, Readers::everybody));
   if (descriptor.get() < 0) {
     fail_at(file, "make", errno);
   }

@@ -94,7 +94,8 @@ void TextfileWriter::take(Totals& totals) {
     for (const auto& [rank, sums] : totals.aggregate().ranks()) {
       files_.write(
           file_name(totals.part(), rank, totals.job()),
-          to_text(families(sums, totals.reader(), replaced), labels_of_rank(totals.part(), rank, totals.job())));
+          to_text(families(sums, totals.reader(), replaced), labels_of_rank(totals.part(), rank, totals.job())),
+          Readers::everybody);  // node_exporter is another user
     }
   });
 }

@@ -14,6 +14,7 @@
 #include "base/job_name.hpp"
 #include "base/metrics_target.hpp"
 #include "base/report_place.hpp"
+#include "base/secret_file.hpp"
 #include "base/start_directory.hpp"
 #include "base/trace_target.hpp"
 #include "base/world_name.hpp"
@@ -25,6 +26,7 @@
 #include "watch/http.hpp"
 #include "watch/http_library.hpp"
 #include "watch/otlp_file.hpp"
+#include "watch/socket_listener.hpp"
 #include "watch/textfile.hpp"
 
 namespace gradwire::watch {
@@ -66,6 +68,7 @@ std::string whose(const observe::WatchedProcess& process) {
 MetricsTarget absolute(MetricsTarget target) {
   target.directory = from_start_directory(target.directory);
   target.otlp = from_start_directory(target.otlp);
+  target.sockets = from_start_directory(target.sockets);
   return target;
 }
 TraceTarget absolute(TraceTarget target) {
@@ -83,6 +86,21 @@ Target target_of(const std::string& value, const char* what, const observe::Watc
   }
 }
 
+// The token that requests over HTTP must have. Where it cannot be read nothing is served.
+std::string token_of_environment() {
+  constexpr const char* kName = "GRADWIRE_METRICS_TOKEN";
+  const std::optional<std::string> value = environment(kName);
+  if (!value) {
+    return {};
+  }
+  try {
+    return read_token_file(from_start_directory(secret_path(*value, kName).string()));
+  } catch (const Error& error) {
+    throw Error(error.code(), "metrics over HTTP: " + std::string(error.what()) +
+                                  " (GRADWIRE_METRICS_TOKEN). The job goes on without");
+  }
+}
+
 void subscribe_metrics(TotalsSink& sink, const MetricsTarget& target, const Warn& warn) {
   if (!target.directory.empty()) {
     sink.subscribe(std::make_unique<TextfileWriter>(TextfileOptions{.directory = target.directory, .warn = warn}));
@@ -90,9 +108,14 @@ void subscribe_metrics(TotalsSink& sink, const MetricsTarget& target, const Warn
   if (!target.otlp.empty()) {
     sink.subscribe(std::make_unique<OtlpWriter>(OtlpOptions{.directory = target.otlp, .warn = warn}));
   }
+  if (!target.sockets.empty()) {
+    sink.subscribe(
+        std::make_unique<SocketListener>(SocketOptions{.directory = target.sockets, .warn = warn}, sink.totals()));
+  }
   if (target.http) {
-    sink.subscribe(std::make_unique<HttpListener>(HttpOptions{.target = *target.http, .warn = warn}, sink.totals(),
-                                                  load_http_library()));
+    sink.subscribe(std::make_unique<HttpListener>(
+        HttpOptions{.target = *target.http, .token = token_of_environment(), .warn = warn}, sink.totals(),
+        load_http_library()));
   }
 }
 

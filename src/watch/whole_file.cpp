@@ -52,8 +52,7 @@ void write_whole(const std::filesystem::path& directory, const std::string& name
   const std::filesystem::path unfinished =
       directory / ("." + name + "." + std::to_string(::getpid()) + std::string(kUnfinished));
   ::unlink(unfinished.c_str());  // it is left from an earlier process with this number
-  Descriptor descriptor(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                               readers == Readers::owner ? 0600 : 0644));
+  Descriptor descriptor(open_to_write(unfinished, O_WRONLY | O_EXCL, readers));
   if (descriptor.get() < 0) {
     fail_at(unfinished, "make", errno);
   }

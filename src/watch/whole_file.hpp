@@ -1,13 +1,14 @@
 // Files that are complete at any time, even if this process is killed, and the handling of failed writes.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "base/written_file.hpp"
 
 namespace gradwire::watch {
 
@@ -34,13 +35,10 @@ class Descriptor {
 /// Throws Error(invalid_argument): "cannot WHAT FILE: ", and the meaning of `number` (errno).
 [[noreturn]] void fail_at(const std::filesystem::path& file, const std::string& what, int number);
 
-/// The permitted readers of a file: its owner (mode 0600), or others as far as the umask allows (mode 0644).
-enum class Readers : std::uint8_t { owner, everybody };
-
 /// Writes `text` under another name in the directory and renames it, so that readers get the old or the new file.
 /// Error(invalid_argument) names the file and the reason.
 void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text,
-                 Readers readers = Readers::everybody);
+                 Readers readers = Readers::owner);
 
 /// A directory of files of this process's ranks, which are written again and again.
 class RankFiles {
@@ -59,7 +57,7 @@ class RankFiles {
   void attempt(const std::function<void()>& write);
   /// To be called in attempt(): calls write_whole(). Before the first file of a name it removes unfinished ones of
   /// killed processes; one that is younger than a minute may belong to a living process.
-  void write(const std::string& name, const std::string& text, Readers readers = Readers::everybody);
+  void write(const std::string& name, const std::string& text, Readers readers = Readers::owner);
   [[nodiscard]] bool warned() const noexcept { return warned_; }
 
  private:

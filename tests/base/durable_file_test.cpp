@@ -180,8 +180,9 @@ unsigned mode_of(const std::string& file) {
   return ::stat(file.c_str(), &status) == 0 ? status.st_mode & 0777U : 0;
 }
 
-void report(const std::string& file, const std::string& text) {
-  write_report_file(file, [&](std::ostream& stream) { stream << text; });
+void report(const std::string& file, const std::string& text, Readers readers = Readers::everybody) {
+  write_report_file(
+      file, [&](std::ostream& stream) { stream << text; }, readers);
 }
 
 class Report : public ::testing::Test {
@@ -214,13 +215,28 @@ TEST_F(Report, ReplacesALinkAndNotWhatItLeadsTo) {
 TEST_F(Report, ItsOwnerMayCloseItToOthers) {
   report(file("a"), "one");
   EXPECT_EQ(mode_of(file("a")), 0644U);
-  ASSERT_EQ(::chmod(file("a").c_str(), 0600), 0);
-  report(file("a"), "two");
-  EXPECT_EQ(mode_of(file("a")), 0600U);
+  for (const mode_t mode : {0640U, 0600U}) {
+    ASSERT_EQ(::chmod(file("a").c_str(), mode), 0);
+    report(file("a"), "two");
+    EXPECT_EQ(mode_of(file("a")), mode);
+  }
   ::umask(077);
   report(file("b"), "one");
   EXPECT_EQ(mode_of(file("b")), 0600U);
   EXPECT_EQ(files_in(folder_.path()), 2);
+}
+
+// Mutation tried: the mode is that of a report for everybody.
+TEST_F(Report, IsItsOwnersAloneUnlessOthersMayReadIt) {
+  for (const mode_t mask : {000U, 022U, 077U}) {
+    ::umask(mask);
+    std::filesystem::remove(file("a"));
+    report(file("a"), "one", Readers::owner);
+    EXPECT_EQ(mode_of(file("a")), 0600U);
+    ASSERT_EQ(::chmod(file("a").c_str(), 0644), 0);
+    write_report_file(file("a"), [](std::ostream& stream) { stream << "two"; });
+    EXPECT_EQ(mode_of(file("a")), 0600U) << "the usual readers";
+  }
 }
 
 TEST_F(Report, APipeIsWrittenToAndNotWaitedFor) {

@@ -33,6 +33,12 @@ TEST(MetricsTarget, IsADirectoryAPortOrBoth) {
   }
 }
 
+TEST(MetricsTarget, SocketsInADirectory) {
+  const auto target = MetricsTarget::parse("unix:/s, x,http:9464");
+  EXPECT_EQ(target.sockets, "/s, x");
+  EXPECT_TRUE(target.http);
+}
+
 TEST(MetricsTarget, OneOfEachInAnyOrder) {
   EXPECT_EQ(MetricsTarget::parse("otlp:/a, b").otlp, "/a, b");
   for (const char* all :
@@ -72,6 +78,8 @@ TEST(MetricsTarget, WhatIsWrongIsQuotedWithWhatIsRight) {
                           "HTTP:9464",
                           "otlp:",
                           "otlp:/a,otlp:/b",
+                          "unix:",
+                          "unix:/a,unix:/b",
                           "file:/a,htp:9464",
                           "otlp:/a, b,fil:/c"}) {
     const Error error = test::error_of([&] { static_cast<void>(MetricsTarget::parse(bad)); });

@@ -67,13 +67,15 @@ TEST(Policy, SaveAs) {
 
 TEST(Policy, Security) {
   const Policy policy = Policy::parse("[security]\nkey = \"file:/home/me/job.key\"\nlock_memory = true\n");
-  EXPECT_EQ(policy.security, (Policy::Security{"file:/home/me/job.key", true}));
+  EXPECT_EQ(policy.security, (Policy::Security{"file:/home/me/job.key", true, false}));
+  EXPECT_TRUE(Policy::parse("[security]\nno_dump = true\n").security.no_dump);
   EXPECT_EQ(Policy::parse("").security, Policy::Security());
   for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
            {"key = \"/home/me/job.key\"", "policy:2:7: key is not \"file:PATH\""},
-           {"key = \"5d902d6b3db6b0b663bf99cf33687598\"", "never the key itself"},
+           {"key = \"5d902d6b3db6b0b663bf99cf33687598\"", "never the secret itself"},
            {"key = 5", "policy:2:7: key"},
            {"lock_memory = 1", "policy:2:15: lock_memory"},
+           {"no_dump = 1", "policy:2:11: no_dump"},
            {"keys = \"file:/a\"", "did you mean \"key\"?"}}) {
     try {
       static_cast<void>(Policy::parse("[security]\n" + text + "\n"));

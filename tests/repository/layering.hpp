@@ -120,7 +120,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
     {"OpenSSL", {"openssl/*"}, {"plugins/security_openssl/*"}},
     {"sockets",
      {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*"},
-     {"src/transport/tcp/*", "plugins/export_http/*"}},
+     {"src/transport/tcp/*", "src/watch/live/fetch*", "plugins/export_http/*"}},
 };
 
 /// Returns the problems with the #include lines of a file; empty if there are none. `path` is relative to the

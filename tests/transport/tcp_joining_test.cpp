@@ -354,5 +354,28 @@ TEST_F(TcpProcesses, WhoWaitsToJoinSaysSo) {
   EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0"))));
 }
 
+// Mutations tried: the first process that ends removes the file; nobody does.
+TEST_F(TcpProcesses, TheLastOneToEndRemovesTheJoinFile) {
+  start(2);
+  join();
+  while (!all_.empty()) {
+    EXPECT_TRUE(std::filesystem::exists(file_)) << all_.size();
+    all_.erase(all_.begin());
+  }
+  EXPECT_FALSE(std::filesystem::exists(file_));
+  start(3);
+  in_parallel(3, [&](int rank) { all_[static_cast<std::size_t>(rank)].reset(); });  // all at once
+  EXPECT_FALSE(std::filesystem::exists(file_));
+  all_.clear();
+}
+
+TEST_F(TcpProcesses, TheJoinFileOfAnotherJobStays) {
+  start(1);
+  std::filesystem::rename(file_, folder_ / "moved");
+  start(1);
+  all_.erase(all_.begin());
+  EXPECT_TRUE(std::filesystem::exists(file_));
+}
+
 }  // namespace
 }  // namespace gradwire::test

@@ -24,7 +24,7 @@ using When = PartMaker::When;
 
 Engine::Engine(std::unique_ptr<Runner> r, EngineSettings given) : Core(std::move(r), std::move(given)) {
   name_rank(runner->info().rank);
-  configure_host_memory(settings.policy.memory, runner->info(), settings.undoable);
+  configure_host_memory(settings.policy, runner->info(), settings.undoable);
   if (settings.undoable) {
     runner->undo()->remember();
   }

@@ -8,8 +8,8 @@
 
 namespace gradwire::session {
 
-void configure_host_memory(const Policy::Memory& memory, const RunnerInfo& info, bool undoable) {
-  policy::configure_host_memory(memory, undoable || info.shares_process || info.nodes.empty()
+void configure_host_memory(const Policy& policy, const RunnerInfo& info, bool undoable) {
+  policy::configure_host_memory(policy, undoable || info.shares_process || info.nodes.empty()
                                             ? 1
                                             : ranks_on_node(info.nodes, info.rank, info.world_size));
 }

@@ -18,6 +18,7 @@
 
 #include "base/durable_file.hpp"
 #include "base/mutex.hpp"
+#include "base/written_file.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
 
@@ -74,10 +75,9 @@ std::vector<Line> read_lines(const fs::path& file, const std::string& text) {
   return lines;
 }
 
-// Opens the file if it is only this user's: anyone who can write it, or replace it, decides where processes connect to,
-// and what they are told.
-Socket open_own(const fs::path& file, int flags) {
-  Socket opened(open(file.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));  // NOLINT(*-vararg)
+// Returns the opened file if it is only this user's: anyone who can write it, or replace it, decides where processes
+// connect to, and what they are told.
+Socket checked_own(const fs::path& file, Socket opened) {
   struct stat status {};
   if (!opened.valid() || fstat(opened.fd(), &status) != 0) {
     refuse("join file " + file.string() +
@@ -103,6 +103,11 @@ Socket open_own(const fs::path& file, int flags) {
   return opened;
 }
 
+Socket open_own(const fs::path& file, int flags) {
+  return checked_own(file,
+                     Socket(open(file.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)));  // NOLINT(*-vararg)
+}
+
 std::string text_of(const fs::path& file, const Socket& opened) {
   std::string text;
   std::vector<char> part(65536);
@@ -117,6 +122,14 @@ std::string text_of(const fs::path& file, const Socket& opened) {
     refuse(file.string() + " is too long for a join file; name another one");
   }
   return text;
+}
+
+// Whether the file still has that name: another job replaces it.
+bool is_named(const Socket& opened, const fs::path& file) {
+  struct stat held {};
+  struct stat named {};
+  return fstat(opened.fd(), &held) == 0 && lstat(file.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
 }
 
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
@@ -179,7 +192,7 @@ void check_join_file_is_free(const fs::path& file) {
 
 JoinFileClaim::JoinFileClaim(fs::path file) : file_(std::move(file)) {
   check_folder_of(file_);
-  held_ = open_own(file_, O_RDWR | O_CREAT);
+  held_ = checked_own(file_, Socket(open_to_write(file_, O_RDWR | O_NONBLOCK, Readers::owner)));
   const bool other = flock(held_.fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (other || !file_exists()) {
     held_ = Socket();
@@ -196,13 +209,7 @@ JoinFileClaim::~JoinFileClaim() {
   }
 }
 
-// Whether the file is still this job's: another job replaces it.
-bool JoinFileClaim::file_exists() const {
-  struct stat held {};
-  struct stat named {};
-  return fstat(held_.fd(), &held) == 0 && lstat(file_.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
-         held.st_dev == named.st_dev;
-}
+bool JoinFileClaim::file_exists() const { return is_named(held_, file_); }
 
 void write_join_file(const fs::path& file, const std::vector<Acquaintance>& processes) {
   DurableFile written(folder_of(file), file.filename().string(), [&](std::ostream& out) {
@@ -231,6 +238,28 @@ void append_to_join_file(const fs::path& file, const Acquaintance& process) {
   if (!why.empty()) {
     say(LogLevel::warning, "this process cannot add itself to the join file " + file.string() + " (" + why +
                                "): once those that stand there have ended nobody can join");
+  }
+}
+
+void remove_join_file_if_last(const fs::path& file, const Acquaintance& own) noexcept {
+  try {
+    constexpr std::chrono::seconds kAtMost{3};
+    const Clock::time_point deadline = Clock::now() + kAtMost;
+    const Socket opened = open_own(file, O_RDONLY);
+    bool has_own = false;
+    for (const Line& line : read_lines(file, text_of(file, opened))) {
+      std::string why;
+      const Greeting mine{.rank = kFirstToken, .purpose = 1};
+      if (line.process.id == own.id && line.process.card.nonce == own.card.nonce) {
+        has_own = true;
+      } else if (Clock::now() >= deadline || line.process.card.may_be_running(deadline, mine, line.process.id, why)) {
+        return;
+      }
+    }
+    if (has_own && is_named(opened, file)) {
+      unlink(file.c_str());
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): somebody has removed it, or it cannot be read
   }
 }
 

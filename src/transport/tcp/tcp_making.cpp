@@ -101,7 +101,8 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
                  .others = {},
                  .listeners = std::move(listening.listeners),
                  .witnesses = std::move(witnesses),
-                 .agent = std::move(more.agent)};
+                 .agent = std::move(more.agent),
+                 .join_file = more.join_file};
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i != rank) {
       seat.others.push_back(
@@ -118,6 +119,7 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
 std::shared_ptr<Processes> join_tcp_processes(const JoinOptions& options) {
   tcp::Seat seat = tcp::find_seat(options);
   seat.agent = options.agent;
+  seat.join_file = options.join_file;
   const tcp::Acquaintance own = seat.own;
   auto processes = tcp::make_processes(std::move(seat), true, options.interface, {});
   tcp::append_to_join_file(options.join_file, own);

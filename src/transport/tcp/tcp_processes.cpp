@@ -9,6 +9,7 @@
 #include "base/process_number.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_door.hpp"
+#include "transport/tcp/tcp_join_file.hpp"
 #include "transport/tcp/tcp_letters.hpp"
 #include "transport/tcp/tcp_links.hpp"
 #include "transport/tcp/tcp_report_end.hpp"
@@ -27,6 +28,23 @@ constexpr std::byte kHello{1};    // from a process that joined to each other on
 constexpr std::byte kLetter{2};   // a letter for a world that is being made
 constexpr Id kMostMissed = 1000;  // most ids of joiners that ended before this process heard of them
 
+// Removes the join file where the last process of a job ends by itself.
+class JoinFileEnd {
+ public:
+  JoinFileEnd(std::string file, const Acquaintance& own) : file_(std::move(file)), own_(own) {}
+  JoinFileEnd(const JoinFileEnd&) = delete;
+  JoinFileEnd& operator=(const JoinFileEnd&) = delete;
+  ~JoinFileEnd() {
+    if (!file_.empty()) {
+      remove_join_file_if_last(file_, own_);
+    }
+  }
+
+ private:
+  std::string file_;
+  Acquaintance own_;
+};
+
 class TcpProcesses final : public Processes {
  public:
   TcpProcesses(Seat seat, bool open, std::string interface, std::function<void()> on_loss)
@@ -34,6 +52,7 @@ class TcpProcesses final : public Processes {
         start_(seat.start),
         interface_(std::move(interface)),
         on_loss_(std::move(on_loss)),
+        join_file_end_(std::move(seat.join_file), seat.own),
         own_(std::move(seat.own)),
         links_({.self = self_,
                 .card = own_.card,
@@ -149,6 +168,7 @@ class TcpProcesses final : public Processes {
   const Id start_;
   const std::string interface_;
   const std::function<void()> on_loss_;
+  const JoinFileEnd join_file_end_;  // after the listeners, which are closed then
   const Acquaintance own_;
   Letters letters_;
   mutable Mutex mutex_;

@@ -26,6 +26,7 @@ struct Seat {
   std::vector<Listener> listeners = {};
   std::shared_ptr<witness::Witnesses> witnesses = {};
   std::shared_ptr<witness::Agent> agent = {};
+  std::string join_file = {};  // the last process of the job removes it; empty: none
 };
 
 /// `open`: other processes may join.

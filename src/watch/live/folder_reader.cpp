@@ -7,6 +7,7 @@
 
 #include "base/read_file.hpp"
 #include "gradwire/error.hpp"
+#include "watch/live/fetch.hpp"
 #include "watch/textfile.hpp"
 
 namespace gradwire::watch::live {
@@ -68,13 +69,20 @@ FolderSnapshot FolderReader::read() {
   FolderSnapshot snapshot;
   std::error_code problem;
   std::set<std::string> names;
+  std::set<std::string> sockets;
+  snapshot.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (std::filesystem::directory_iterator entry(folder_, problem), end; !problem && entry != end;
        entry.increment(problem)) {
     if (const std::string name = entry->path().filename().string(); is_rank_file(name, ".prom")) {
       names.insert(name);
+    } else if (is_rank_file(name, ".sock")) {
+      sockets.insert(name);
     }
   }
   std::erase_if(known_, [&](const auto& entry) { return !names.contains(entry.first); });
+  for (const std::string& name : sockets) {
+    ask(name, snapshot);
+  }
   std::map<std::pair<std::string, RankName>, std::string> taken;
   for (const std::string& name : names) {
     const std::filesystem::path file = folder_ / name;
@@ -96,11 +104,20 @@ FolderSnapshot FolderReader::read() {
     }
   }
   leave_out_earlier(snapshot);
-  snapshot.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  if (names.empty()) {
+  if (names.empty() && sockets.empty()) {
     snapshot.problem = explain_empty_folder();
   }
   return snapshot;
+}
+
+void FolderReader::ask(const std::string& name, FolderSnapshot& snapshot) const {
+  try {
+    for (RankValues& values : ranks_in(fetch(folder_ / name), snapshot.time)) {
+      snapshot.ranks.push_back(std::move(values));
+    }
+  } catch (const std::exception& error) {
+    snapshot.skipped.push_back({name, error.what()});
+  }
 }
 
 std::string FolderReader::explain_empty_folder() const {

@@ -1,4 +1,4 @@
-// The files of a folder as a snapshot.
+// The files and sockets of a folder as a snapshot.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace gradwire::watch::live {
 
-/// Parses a file again only where it changed.
+/// Parses a file again only where it changed, and asks at each socket.
 class FolderReader {
  public:
   explicit FolderReader(std::filesystem::path folder) : folder_(std::move(folder)) {}
@@ -25,6 +25,8 @@ class FolderReader {
     RankValues values;
     std::string reason;  // why it is skipped; empty: it is not skipped
   };
+  /// Adds the ranks that answer at a socket.
+  void ask(const std::string& name, FolderSnapshot& snapshot) const;
   /// Removes ranks that an earlier, larger job left in the folder.
   static void leave_out_earlier(FolderSnapshot& snapshot);
   [[nodiscard]] Known read_one(const std::filesystem::path& file) const;

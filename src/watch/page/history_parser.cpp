@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "base/command_line.hpp"
 #include "gradwire/error.hpp"
 #include "watch/history.hpp"
 #include "watch/page/histories.hpp"
@@ -120,7 +121,7 @@ RankHistory history_of(const json& root, const std::string& file) {
                       .version = root.at("gradwire"),
                       .transport = root.at("transport"),
                       .host = root.at("host"),
-                      .command = root.at("command"),
+                      .command = without_secrets(root.at("command").get<std::vector<std::string>>()),
                       .environment = root.at("environment"),
                       .started = root.at("started"),
                       .written = root.at("written"),

@@ -175,13 +175,13 @@ std::string page_frame(const std::string& title, const std::string& body, const 
 }
 
 void write_files(const PageFiles& files, const Json& numbers, const std::string& html) {
-  const auto write = [](const std::filesystem::path& file, const std::string& text) {
+  const auto write = [](const std::filesystem::path& file, const std::string& text, Readers readers) {
     std::error_code ignored;  // writing reports the error
     make_own_folders(std::filesystem::absolute(file).parent_path(), ignored);
-    write_report_file(file, [&](std::ostream& out) { out << text; });
+    write_report_file(file, [&](std::ostream& out) { out << text; }, readers);
   };
-  write(files.json, numbers.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-  write(files.html, html);
+  write(files.json, numbers.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", Readers::owner);
+  write(files.html, html, Readers::everybody);
 }
 
 Summary write_page(const std::filesystem::path& folder, const PageFiles& files, const std::optional<std::string>& job) {
