@@ -91,6 +91,13 @@ TEST(DeviceNodeKernel, AFasterOneIsAdoptedAfterItsTrialsAndGivesTheBytesOfMessag
     EXPECT_EQ(host.computed - computed, 2U) << "the kernel, and the one that ends the step";
     EXPECT_EQ(host.grouped - grouped, 0U);
     EXPECT_THAT(rank.nccl.said, IsEmpty());
+    const std::uint64_t kernels = host.in_node.kernels;
+    const std::vector<DeviceCall> group = {rank.prepare(0), rank.prepare(1)};
+    EXPECT_EQ(issue(group, rank.nccl), 0);
+    rank.finish(0);
+    rank.finish(1);
+    EXPECT_EQ(host.in_node.kernels - kernels, 2U) << "one for each call of a group";
+    EXPECT_TRUE(rank.large[1] == wanted[static_cast<std::size_t>(transport->rank())]);
     rank.run(300);
     EXPECT_EQ(rank.call(1), "compressed") << "neither messages nor the library are faster";
   });
