@@ -6,8 +6,8 @@
 // with int8 gradients is over (1-bit Adam: Tang et al., 2021).
 //
 //   mpirun -np 4 zero1_adam [STEPS] [STAGE]
-//   mpirun -np 4 zero1_adam --memory STAGE CODEC on|off     peak memory beside its formula; on: with error feedback
-//   zero1_adam --formula STAGE CODEC on|off RANKS           the formula alone
+//   mpirun -np 4 zero1_adam --memory STAGE CODEC RESIDUALS  peak memory beside its formula; none, f32 or bf16
+//   zero1_adam --formula STAGE CODEC RESIDUALS RANKS        the formula alone
 #include <mpi.h>
 
 #include <algorithm>
@@ -36,6 +36,7 @@ struct Setting {
   const char* parameters;  // codec of the all-gathers
   bool guard;              // warm up with int8, then freeze the second moment
   bool feedback = true;
+  gradwire::DType residuals = gradwire::DType::f32;
 };
 constexpr Setting kSettings[] = {{"exact", "exact", false},      {"int8", "bf16", false},
                                  {"int4", "bf16", false},        {"int2", "bf16", false},
@@ -68,7 +69,7 @@ class Trainer {
       own += made.counts[rank];
       largest = std::max(largest, part.count);
       if (setting.feedback) {
-        made.feedback = std::make_unique<gradwire::FeedbackBuffer>(part.count);
+        made.feedback = std::make_unique<gradwire::FeedbackBuffer>(part.count, setting.residuals);
       }
     }
     gradient_.resize(stage == 1 ? network.values().size() : largest);
@@ -148,18 +149,18 @@ Outcome train(const Setting& setting, int steps, int stage, int rank) {
 }
 
 /// Bytes of a rank: parameters, gradients (stage 2: one bucket), residuals of the whole gradient, and of the rank's
-/// share the master copy, the sum and Adam's two moments, all in f32.
-double formula(double parameters, double ranks, int stage, double bucket, bool feedback) {
-  const double residuals = feedback && ranks > 1 ? parameters : 0;
-  return 4 * (parameters + (stage == 1 ? parameters : bucket) + residuals + 4 * parameters / ranks);
+/// share the master copy, the sum and Adam's two moments, all in f32 but for residuals in bf16.
+double formula(double parameters, double ranks, int stage, double bucket, const std::string& residuals) {
+  const double each = ranks == 1 || residuals == "none" ? 0 : residuals == "bf16" ? 2 : 4;
+  return each * parameters + 4 * (parameters + (stage == 1 ? parameters : bucket) + 4 * parameters / ranks);
 }
 
 /// Prints a row, without a measured value if `measured` is 0.
-void print_memory(int stage, int ranks, const char* codec, bool feedback, double parameters, double measured) {
+void print_memory(int stage, int ranks, const char* codec, const char* residuals, double parameters, double measured) {
   constexpr double kMega = 1e6;
   std::printf("stage %d, %d ranks, %s, residuals %s: %.1f million parameters, formula %.1f MB", stage, ranks, codec,
-              feedback ? "f32" : "none", parameters / kMega,
-              formula(parameters, ranks, stage, double(kLargeBucket), feedback) / kMega);
+              residuals, parameters / kMega,
+              formula(parameters, ranks, stage, double(kLargeBucket), residuals) / kMega);
   measured > 0 ? std::printf(", measured %.1f MB\n", measured / kMega) : std::printf("\n");
 }
 
@@ -174,9 +175,10 @@ double status_of(const std::string& key) {
   return 0;
 }
 
-void measure_memory(int stage, const char* codec, bool feedback, int rank, int ranks) {
+void measure_memory(int stage, const char* codec, const char* residuals, int rank, int ranks) {
   std::mt19937 data(1000 + unsigned(rank));
-  const Setting setting{codec, "exact", false, feedback};
+  const Setting setting{codec, "exact", false, residuals != std::string("none"),
+                        residuals == std::string("bf16") ? gradwire::DType::bf16 : gradwire::DType::f32};
   // What MPI and gradwire need for any collective is no part of the formula.
   {
     const Network small_planted(Shape{}, 1, 1.0F);
@@ -200,14 +202,14 @@ void measure_memory(int stage, const char* codec, bool feedback, int rank, int r
   double most = 0;
   MPI_Reduce(&mine, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
   if (rank == 0) {
-    print_memory(stage, ranks, codec, feedback, parameters, most);
+    print_memory(stage, ranks, codec, residuals, parameters, most);
   }
 }
 
 int main(int argc, char** argv) {
   if (argc == 6 && argv[1] == std::string("--formula")) {
     const auto parameters = double(Network(kLarge, 2, 0.5F).values().size());
-    print_memory(std::atoi(argv[2]), std::atoi(argv[5]), argv[3], argv[4] == std::string("on"), parameters, 0);
+    print_memory(std::atoi(argv[2]), std::atoi(argv[5]), argv[3], argv[4], parameters, 0);
     return 0;
   }
   int rank = 0, ranks = 1;
@@ -215,7 +217,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (argc == 5 && argv[1] == std::string("--memory")) {
-    measure_memory(std::atoi(argv[2]), argv[3], argv[4] == std::string("on"), rank, ranks);
+    measure_memory(std::atoi(argv[2]), argv[3], argv[4], rank, ranks);
     MPI_Finalize();
     return 0;
   }

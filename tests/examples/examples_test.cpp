@@ -85,7 +85,7 @@ TEST(Zero1Adam, LearnsTheSameInStageTwo) {
 
 // The peak of a process is no time: it varies by a few MB.
 TEST(Zero1Adam, NeedsTheMemoryOfItsFormula) {
-  for (const char* how : {"1 int8 off", "2 int4 on"}) {
+  for (const char* how : {"1 int8 none", "2 int4 f32", "2 int4 bf16"}) {
     const Outcome outcome = run_ranks_of(2, "zero1_adam --memory " + std::string(how));
     ASSERT_EQ(outcome.status, 0) << outcome.output;
     const double formula = number_in(outcome, "formula ([0-9.]+)");

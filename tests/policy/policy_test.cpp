@@ -211,6 +211,9 @@ TEST(Policy, BadValues) {
            {"[defaults]\nerror_feedback = \"yes\"", "2:18",
             "unknown error_feedback \"yes\"; write \"auto\", \"on\" or \"off\""},
            {"[defaults]\nresiduals = \"bf16\"", "2:13", "residuals must be a table such as { dtype = \"bf16\" }"},
+           {"[defaults]\nresiduals = { dtype = \"int8\" }", "2:23",
+            "residuals in int8 are not supported, since their bits would depend on how tensors are fused into buckets; "
+            "write \"bf16\""},
            {"[defaults]\nresiduals = { dtype = \"f16\" }", "2:23", "unknown dtype \"f16\"; write \"f32\" or \"bf16\""},
            {"[defaults]\nresiduals = { store = \"/tmp\", memory = 1 }", "2:23", "store \"/tmp\"; write \"file:DIR\""},
            {"[defaults]\nresiduals = { memory = \"1GiB\" }", "2:13", "memory without store in residuals; write both"},

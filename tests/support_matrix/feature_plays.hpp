@@ -10,6 +10,7 @@ namespace play {  // play_sessions.cpp, play_state.cpp, play_calls.cpp
 void codecs(Place);
 void packed(Place);
 void feedback(Place);
+void narrow_residuals(Place);
 void automatic(Place);
 void hierarchical(Place);
 void deterministic_hierarchical(Place);
@@ -67,6 +68,7 @@ namespace play_in_c {  // play_c.cpp
 void codecs();
 void packed();
 void feedback();
+void narrow_residuals();
 void automatic();
 void hierarchical();
 void dense();

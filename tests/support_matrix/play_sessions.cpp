@@ -65,6 +65,20 @@ void feedback(Place place) {
         [](Rank& rank) { EXPECT_GT(rank.session.residual_bytes(), 0U); });
 }
 
+void narrow_residuals(Place place) {
+  std::uint64_t wide = 0;
+  for (const char* rest : {"", "residuals = { dtype = \"bf16\" }\n"}) {
+    steps(place, with("int4", rest), 2, [&](Rank& rank) {
+      const std::uint64_t bytes = rank.session.residual_bytes();
+      if (rank.session.rank() == 0) {
+        EXPECT_GT(bytes, 0U);
+        EXPECT_EQ(bytes, *rest == 0 ? bytes : wide / 2);
+        wide = bytes;
+      }
+    });
+  }
+}
+
 void automatic(Place place) {
   steps(place, with("auto"), 3, [&](const Rank& rank) {
     EXPECT_EQ(rank.session.statistics().switches.empty(), place == Place::nccl) << "codecs were chosen, or not";
