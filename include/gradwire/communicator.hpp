@@ -36,8 +36,8 @@ struct CommunicatorOptions {
 class FeedbackBuffer {
  public:
   /// `count` is the number of elements of the calls' larger buffer (input of a reduce-scatter, output of an
-  /// all-gather). `dtype` is that of the residuals: f32, or bf16 with stochastic rounding; Error(unsupported) for
-  /// others, and in calls over device memory for bf16.
+  /// all-gather). `dtype` is that of the residuals: f32, or bf16 with stochastic rounding;
+  /// any other is an error.
   explicit FeedbackBuffer(std::uint64_t count, DType dtype = DType::f32);
   FeedbackBuffer(FeedbackBuffer&&) noexcept;
   FeedbackBuffer& operator=(FeedbackBuffer&&) noexcept;

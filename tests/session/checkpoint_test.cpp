@@ -98,7 +98,6 @@ void expect_to_resume_bit_by_bit(const char* policy) {
 
 TEST(Checkpoint, ResumesBitByBit) { expect_to_resume_bit_by_bit(kPolicy); }
 
-// Mutation tried: random bits go by the number of writes of a store, not by the step.
 TEST(Checkpoint, NarrowResidualsResumeBitByBit) { expect_to_resume_bit_by_bit(kNarrow); }
 
 // The result of an exact step of zeros shows the residuals: it is the same before and after moving to another world.
