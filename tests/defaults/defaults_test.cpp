@@ -31,7 +31,8 @@ namespace {
 }
 [[maybe_unused]] void know(const Policy& all) {
   [[maybe_unused]] const auto& [source, defaults, small, rules, tiers, bucket, chunk, in_flight, floor, link,
-                                auto_options, batch, elastic, device, memory, save_packed, deterministic, strict] = all;
+                                auto_options, batch, elastic, device, memory, save_packed, security, deterministic,
+                                strict] = all;
 }
 [[maybe_unused]] void know(const Policy::AutoOptions& all) {
   [[maybe_unused]] const auto& [gain, dwell, window, cost] = all;
@@ -50,6 +51,7 @@ namespace {
   [[maybe_unused]] const auto& [device_residuals, bind, limit, huge_pages, merges_lazily, trim_above, trim_after,
                                 compact_free, compact_failures, compact_every] = all;
 }
+[[maybe_unused]] void know(const Policy::Security& all) { [[maybe_unused]] const auto& [key, lock_memory, no_dump] = all; }
 [[maybe_unused]] void know(const TableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
                                 gradient_codec, staleness, read_own_writes, cache, copies, store, memory, timeout,

@@ -86,6 +86,13 @@ void add_device(DefaultTable& table) {
       of_policy("2GiB", [](const Policy& all) { return format_bytes(all.memory.device_residuals); }));
 }
 
+void add_security(DefaultTable& table) {
+  add(table, "`key` of `[security]`",
+      of_policy("none", [](const Policy& all) { return all.security.key.empty() ? "none" : all.security.key; }));
+  add(table, "`lock_memory` of `[security]`",
+      of_policy("off", [](const Policy& all) { return std::string(all.security.lock_memory ? "on" : "off"); }));
+}
+
 void add_host_memory(DefaultTable& table) {
   using Memory = Policy::Memory;
   const auto of_memory = [](std::string shown, const std::function<std::string(const Memory&)>& read) {
@@ -149,6 +156,7 @@ DefaultTable policy_defaults() {
   add_batch(table);
   add_device(table);
   add_host_memory(table);
+  add_security(table);
   add_elastic(table);
   return table;
 }

@@ -170,6 +170,23 @@ TEST(SealedTransport, AFrameIsSealedOnceForAllReceivers) {
   }
 }
 
+// The greetings may have come before the first message is posted.
+TEST(SealedTransport, KeysThatArePresentInAPostSendOnce) {
+  const auto traffic = std::make_shared<Traffic>();
+  const auto inner = recorded_world(2, traffic);
+  std::vector<Endpoint> world;
+  for (const Endpoint& endpoint : inner) {
+    world.push_back(transport::make_sealed(endpoint, published_key()));
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (const Endpoint& endpoint : inner) {
+      static_cast<void>(endpoint->progress(std::chrono::microseconds(0)));
+    }
+  }
+  run_ranks(std::move(world), [](const Endpoint& endpoint) { exchange(*endpoint, frame_of(1), 8); });
+  EXPECT_EQ(traffic->messages().size(), 2 + 2);
+}
+
 // Whoever sends one frame to a rank twice must seal it twice, as that rank takes each counter once.
 TEST(SealedTransport, AFrameMayGoToARankTwice) {
   auto world = make_inproc_world(3);
