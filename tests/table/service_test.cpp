@@ -188,7 +188,11 @@ TEST(Staleness, BoundsHoldForRowsThatComeFromAFile) {
       std::vector<std::uint64_t> counts(3);
       std::vector<std::shared_ptr<Pull>> pulls(3);
       const Ids counters{0, 7, 14};
-      for (int i = 0; i < 4000; ++i) {
+      const auto ended = [&] {
+        return std::all_of(pulls.begin(), pulls.end(), [&](const auto& p) { return p != nullptr && p->done(); }) &&
+               counts == std::vector<std::uint64_t>(3, 30);
+      };
+      for (int i = 0; i < 100000 && !ended(); ++i) {
         const int rank = static_cast<int>(world.random() % 3);
         const auto r = static_cast<std::size_t>(rank);
         if (world.random() % 3 != 0) {
