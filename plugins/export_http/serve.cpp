@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>

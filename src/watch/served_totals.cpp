@@ -1,17 +1,6 @@
 #include "watch/served_totals.hpp"
 
-#include <chrono>
-
 namespace gradwire::watch {
-
-void ServedTotals::end() noexcept {
-  try {
-    const std::unique_lock lock(making_, std::chrono::seconds(1));
-    ended_ = true;
-  } catch (...) {
-    ended_ = true;
-  }
-}
 
 std::optional<int> ServedTotals::rank_of(const Aggregate& aggregate) {
   if (aggregate.home() || aggregate.ranks().empty()) {

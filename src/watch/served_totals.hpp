@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,7 +27,10 @@ class ServedTotals {
     }
   }
   /// Waits for a page in the making, but not for ever, since the process ends.
-  void end() noexcept;
+  void end() {
+    const std::unique_lock lock(making_, std::chrono::seconds(1));
+    ended_ = true;
+  }
 
   /// The rank of this process, whose name its server has: ranks that are threads of one process share that of rank 0.
   [[nodiscard]] static std::optional<int> rank_of(const Aggregate& aggregate);

@@ -19,6 +19,9 @@ int main(int argc, char** argv) {
       gradwire::Session session(world[rank], gradwire::Policy::uniform("int8"));
       const auto id = session.add("gradient", gradwire::view(gradient.data(), gradient.size()));
       const auto rows = session.add_table({.name = "rows", .rows = 16, .width = 2, .initial_scale = 1});
+      if (rank == 0) {
+        session.record_gradients(folder / "gradients", 2);
+      }
       for (int step = 0; step < 3; ++step) {
         std::array<float, 4> values{};
         const std::array<std::uint64_t, 2> ids{1, 2};

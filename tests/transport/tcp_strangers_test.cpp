@@ -112,7 +112,10 @@ TEST_F(TcpProcesses, AWrongSecretLeadsNowhere) {
 
 TEST_F(TcpProcesses, AJobThatHasEndedIsSaidSoAtOnce) {
   start(3);
+  std::filesystem::copy_file(file_, file_ + ".kept");
   all_.clear();
+  EXPECT_THAT(error_of([&] { (void)join_plain(seconds(60)); }).what(), HasSubstr("No such file"));
+  std::filesystem::rename(file_ + ".kept", file_);  // as killed processes leave it
   const auto begin = Clock::now();
   const Error error = error_of([&] { (void)join_plain(seconds(60)); });
   EXPECT_LT(Clock::now() - begin, seconds(5));

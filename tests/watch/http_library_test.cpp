@@ -33,7 +33,7 @@ TEST(HttpLibrary, SaysWhatIsWrongAndWhatToInstall) {
               AllOf(HasSubstr("/nowhere/libgradwire_export.so: no such file"), HasSubstr("prometheus-cpp-dev"),
                     HasSubstr("gradwire-export"), HasSubstr("The job goes on without")));
   EXPECT_THAT(why("libm.so.6"), HasSubstr("another library"));
-  EXPECT_THAT(why(GRADWIRE_OTHER_EXPORT), HasSubstr("has version 999 where 1 is needed"));
+  EXPECT_THAT(why(GRADWIRE_OTHER_EXPORT), HasSubstr("has version 999 where 2 is needed"));
 }
 
 TEST(HttpLibrary, IsSoughtWhereGradwireLiesAlone) {

@@ -38,7 +38,8 @@ TEST(RankFile, IsKnownByItsName) {
 TEST(WriteWhole, ReplacesAndLeavesNothingElse) {
   const ScratchFolder folder;
   write_whole(folder.path(), "a.prom", "one");
-  write_whole(folder.path(), "a.prom", "two");
+  EXPECT_EQ(std::filesystem::status(folder.file("a.prom")).permissions(), std::filesystem::perms(0600));
+  write_whole(folder.path(), "a.prom", "two", Readers::everybody);
   EXPECT_EQ(read_text(folder.path() / "a.prom"), "two");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a.prom"));
   struct stat file {};
