@@ -198,7 +198,7 @@ StepForecast AutoChoice::forecast(std::uint64_t step, const LinkReport* report) 
   for (std::size_t i = 0; i < plan_.buckets.size(); ++i) {
     BucketForecast& bucket = all.buckets.emplace_back();
     bucket.ready_seconds = report == nullptr ? 0 : report->ready_seconds[i];
-    bucket.most = guard_.most(step, i);
+    bucket.most = std::min(guard_.most(step, i), plan_.most_level);
     for (const exchange::LevelForecast& level : measurements_.buckets[i].levels) {
       bucket.seconds.push_back(level.seconds(measurements_.cluster, static_cast<double>(plan_.buckets[i].count)));
     }

@@ -155,7 +155,9 @@ bool DeviceReducer::is_placed(const Job& job) const { return job.route.keeps && 
 DeviceReducer::Sites DeviceReducer::sites_of(const Job& job) const {
   const bool placed = is_placed(job);
   return {.feedback = placed && !job.route.folds,
-          .held = placed && *job.route.keeps < residuals_.size() && residuals_[*job.route.keeps].held};
+          .held = placed && *job.route.keeps < residuals_.size() && residuals_[*job.route.keeps].held
+                      ? residuals_[*job.route.keeps].sites
+                      : exchange::ResidualSites{}};
 }
 
 exchange::StreamCall DeviceReducer::resolve(const Job& job, Sites sites) const {
@@ -170,7 +172,7 @@ exchange::StreamCall DeviceReducer::resolve(const Job& job, Sites sites) const {
        .count = scatters ? job.reduce.count * static_cast<std::uint64_t>(world_) : job.reduce.count,
        .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), job.reduce.count),
        .feedback = sites.feedback,
-       .held = {.any = sites.held}},
+       .held = {.any = sites.held.any()}},
       backend_, configuration_.planner.policy().chunk_bytes);
 }
 
@@ -237,8 +239,11 @@ DeviceReducer::Residuals DeviceReducer::open_residuals(std::size_t place, const 
   residuals_.resize(std::max(residuals_.size(), place + 1));
   make_room(residuals_[place].local, use.local);
   make_room(residuals_[place].owner, use.owned);
-  residuals_[place].held = use.keeps.any();
-  return residuals_[place];
+  Residuals& residuals = residuals_[place];
+  residuals.sites.local = residuals.sites.local || use.keeps.local;
+  residuals.sites.owner = residuals.sites.owner || use.keeps.owner;
+  residuals.held = use.keeps.any();
+  return residuals;
 }
 
 void DeviceReducer::make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted) {

@@ -163,7 +163,9 @@ class DeviceReducer {
   struct Residuals {
     exchange::DeviceRange<float> local = {};
     exchange::DeviceRange<float> owner = {};
-    bool held = false;  // whether some rank holds any: the same on all ranks, though a rank may own nothing
+    // These are the same on all ranks, though a rank may own nothing.
+    exchange::ResidualSites sites = {};  // for which there is memory
+    bool held = false;                   // whether some rank holds any
   };
   // Names calls that look alike on every rank.
   struct Kind {
@@ -173,8 +175,8 @@ class DeviceReducer {
   };
   // Says how a job uses the residuals of its place.
   struct Sites {
-    bool feedback = false;  // it keeps what encoding drops
-    bool held = false;      // it adds those that are held
+    bool feedback = false;              // it keeps what encoding drops
+    exchange::ResidualSites held = {};  // it adds those that are held
   };
   // Describes a job among those that run together.
   struct Use {

@@ -12,7 +12,8 @@ FrameMemory::Kind DeviceReducer::kind_of(const Router::Route& route, const Devic
           .algorithm = route.algorithm,
           .codecs = {stage.codec.values, stage.codec.k, stage.second_hop.values, stage.second_hop.k},
           .keeps = sites.feedback,
-          .held = sites.held,
+          .holds_local = sites.held.local,
+          .holds_owner = sites.held.owner,
           .device_factor = reduce.device_factor != nullptr,
           .node_kernel = route.node_kernel};
 }
@@ -28,7 +29,9 @@ DeviceReducer::Residuals DeviceReducer::expected_residuals(const Job& job) const
   }
   auto* const any = reinterpret_cast<float*>(step_);
   const exchange::ResidualUse use = resolve(job, {.feedback = true}).resolved.call.residuals;
-  return {.local = {any, use.local.first, use.local.count}, .owner = {any, use.owned.first, use.owned.count}};
+  return {.local = {any, use.local.first, use.local.count},
+          .owner = {any, use.owned.first, use.owned.count},
+          .sites = use.keeps};
 }
 
 // Enqueues the uses together, as enqueue() does with jobs.
@@ -41,21 +44,22 @@ void DeviceReducer::play(exchange::StreamBackend& backend, std::span<const Use> 
 // A place begins without residuals, later calls add those that it holds, and it may have lost them when a call that was
 // routed is made. Where codec = "auto" chooses, an exact call adds them at last.
 bool DeviceReducer::all_have_frames(const Router::Route& route, const DeviceReduce& reduce) {
-  const FrameMemory::Run run{kind_of(route, reduce, {.feedback = route.keeps.has_value(), .held = route.folds})};
+  const Job job{route, reduce};
+  const Residuals residuals = expected_residuals(job);
+  const FrameMemory::Run run{
+      kind_of(route, reduce, {.feedback = route.keeps.has_value() && !route.folds, .held = residuals.sites})};
   if (const auto agreed = frames_.known(run)) {
     return *agreed;
   }
   const exchange::CurrentDevice current(device_);
-  const Job job{route, reduce};
   std::vector<Use> uses{{.job = job}};
   if (job.route.keeps) {
-    const Residuals residuals = expected_residuals(job);
-    uses.push_back({job, {.feedback = !job.route.folds, .held = true}, residuals});
+    uses.push_back({job, {.feedback = !job.route.folds, .held = residuals.sites}, residuals});
     uses.push_back({job, {.feedback = !job.route.folds}, residuals});
     if (trials_) {
       Job exact = job;
       exact.route.stage = policy::exact_stage(job.route.stage);
-      uses.push_back({exact, {.held = true}, residuals});
+      uses.push_back({exact, {.held = residuals.sites}, residuals});
     }
   }
   if (trials_) {
@@ -88,7 +92,7 @@ bool DeviceReducer::all_have_frames(std::span<const Job> jobs) {
   std::vector<Use> uses;
   for (const Job& job : jobs) {
     const Sites sites = sites_of(job);
-    uses.push_back({job, sites, sites.feedback || sites.held ? expected_residuals(job) : Residuals{}});
+    uses.push_back({job, sites, sites.feedback || sites.held.any() ? expected_residuals(job) : Residuals{}});
   }
   return frames_.ask(
       run, [&](exchange::StreamBackend& backend) { play(backend, uses); },

@@ -27,7 +27,8 @@ class FrameMemory {
     Algorithm algorithm = Algorithm::two_shot;
     std::array<std::uint16_t, 4> codecs{};                        // of both hops: values and k
     bool keeps = false;                                           // its place in the step keeps residuals
-    bool held = false;                                            // it adds residuals
+    bool holds_local = false;                                     // it adds those of ranks' own values
+    bool holds_owner = false;                                     // it adds those of owners' sums
     bool device_factor = false;                                   // a copy of the factor is made
     bool node_kernel = false;                                     // it has no messages
     friend auto operator<=>(const Kind&, const Kind&) = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0

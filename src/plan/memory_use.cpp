@@ -29,9 +29,10 @@ exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy
                            {rank, plan.options.world_size, plan.tiers});
 }
 
-std::vector<policy::Level> ways_of(const Bucket& bucket) {
+std::vector<policy::Level> ways_of(const Bucket& bucket, std::size_t most_level) {
   if (!bucket.levels.empty()) {
-    return bucket.levels;
+    const std::span<const policy::Level> levels = levels_up_to(bucket, most_level);
+    return {levels.begin(), levels.end()};
   }
   std::vector<policy::Level> levels;
   for (const policy::Stage& stage : bucket.stages) {
@@ -122,7 +123,7 @@ struct Account {
   }
 };
 
-Account account_of(const Plan& plan, int rank) {
+Account account_of(const Plan& plan, int rank, std::size_t most_level) {
   // A model has few kinds of buckets, and a lane of many ranks many instructions.
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
   std::map<Kind, std::pair<ResidualBytes, Frames>> kinds;
@@ -138,7 +139,7 @@ Account account_of(const Plan& plan, int rank) {
     const auto [kind, fresh] =
         kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
     auto& [residuals, frames] = kind->second;
-    for (const policy::Level& level : fresh ? ways_of(bucket) : std::vector<policy::Level>()) {
+    for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       const ResidualBytes kept =
           bytes_of(call.call.residuals, element_bytes(plan.groups[bucket.group].policy.residuals.dtype));
@@ -188,14 +189,57 @@ std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
 
 }  // namespace
 
-MemoryUse memory_of(const Plan& plan, int rank) { return account_of(plan, rank).use; }
+MemoryUse memory_of(const Plan& plan, int rank) { return memory_of(plan, rank, plan.most_level); }
+
+MemoryUse memory_of(const Plan& plan, int rank, std::size_t most_level) {
+  return account_of(plan, rank, most_level).use;
+}
+
+std::optional<std::size_t> level_that_fits(const Plan& plan, int rank,
+                                           const std::function<bool(const MemoryUse&)>& fits) {
+  std::size_t levels = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    levels = std::max(levels, bucket.levels.size());
+  }
+  if (levels == 0) {
+    return std::nullopt;
+  }
+  std::size_t last = std::min(plan.most_level, levels - 1);
+  while (last > 0 && !fits(account_of(plan, rank, last).use)) {
+    --last;
+  }
+  return last;
+}
+
+std::span<const policy::Level> levels_up_to(const Bucket& bucket, std::size_t most_level) {
+  const std::span<const policy::Level> all(bucket.levels);
+  return all.empty() ? all : all.first(std::min(most_level, all.size() - 1) + 1);
+}
+
+std::string codecs_above(const Plan& plan, std::size_t most_level) {
+  std::vector<std::string> codecs;
+  for (const Bucket& bucket : plan.buckets) {
+    const std::size_t last = std::min(plan.most_level, std::max<std::size_t>(1, bucket.levels.size()) - 1);
+    for (std::size_t level = most_level; level < last; ++level) {
+      std::string codec = bucket.levels[level + 1].stage.codec.to_string();
+      if (std::find(codecs.begin(), codecs.end(), codec) == codecs.end()) {
+        codecs.push_back(std::move(codec));
+      }
+    }
+  }
+  std::string names;
+  for (const std::string& codec : codecs) {
+    names += (names.empty() ? "" : ", ") + codec;
+  }
+  return names;
+}
 
 std::map<exchange::ResidualPlace, std::uint64_t> residuals_by_place(const Plan& plan, int rank) {
-  return account_of(plan, rank).places;
+  return account_of(plan, rank, plan.most_level).places;
 }
 
 std::string explain_memory(const Plan& plan) {
-  const Account account = account_of(plan, 0);
+  const Account account = account_of(plan, 0, plan.most_level);
   const MemoryUse& use = account.use;
   std::vector<std::vector<std::string>> rows{{"memory of a rank", "bytes"}};
   const auto add = [&](const std::string& purpose, std::uint64_t bytes) {

@@ -1,8 +1,12 @@
 // Forecasts the host memory that a rank's session takes, by purpose. It is a pure function of the plan.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "plan/plan.hpp"
@@ -25,8 +29,20 @@ struct MemoryUse {
   [[nodiscard]] std::uint64_t residuals() const noexcept { return local + summed + second - in_files; }
 };
 
-/// Returns the most that any stage of the plan, or any level of codec = "auto", needs. Rank 0 owns a largest shard.
+/// Returns the most that any stage of the plan, or any level of codec = "auto" up to plan.most_level, needs. Rank 0
+/// owns a largest shard.
 [[nodiscard]] MemoryUse memory_of(const Plan& plan, int rank = 0);
+/// The same up to another level.
+[[nodiscard]] MemoryUse memory_of(const Plan& plan, int rank, std::size_t most_level);
+/// Returns the last level of codec = "auto" up to which memory_of() fits, as `fits` says, or 0 if that does not; no
+/// value if the codec of no bucket is chosen.
+[[nodiscard]] std::optional<std::size_t> level_that_fits(const Plan& plan, int rank,
+                                                         const std::function<bool(const MemoryUse&)>& fits);
+
+/// Returns the levels of codec = "auto" up to the last one that has memory; they live as long as the bucket.
+[[nodiscard]] std::span<const policy::Level> levels_up_to(const Bucket& bucket, std::size_t most_level);
+/// Returns the codecs of levels between `most_level` and plan.most_level, for people; empty if there are none.
+[[nodiscard]] std::string codecs_above(const Plan& plan, std::size_t most_level);
 
 /// Returns the bytes of residuals, second buffers included, that have their place in memory and a file together.
 [[nodiscard]] std::map<exchange::ResidualPlace, std::uint64_t> residuals_by_place(const Plan& plan, int rank);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,6 +82,8 @@ struct Plan {
   [[nodiscard]] std::uint64_t host_chunk_bytes() const noexcept { return chunk_bytes.value_or(fitting_chunk_bytes); }
   std::uint64_t join_bytes = 0;                           // over device memory: see Policy::Device
   std::uint64_t in_flight_bytes = kDefaultInFlightBytes;  // memory of frames; may differ between ranks
+  // codec = "auto": the last level for which all ranks have host memory, as they have agreed.
+  std::size_t most_level = std::numeric_limits<std::size_t>::max();
   bool deterministic = false;
   Policy::AutoOptions auto_options;  // for the choice of codecs, and for the advice on the batch
   std::optional<Link> link;          // given by the policy, so not measured

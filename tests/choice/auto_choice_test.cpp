@@ -129,6 +129,21 @@ class Training {
   std::uint64_t step_ = 0;
 };
 
+TEST(AutoChoice, NoLevelAboveThePlansLastIsTaken) {
+  constexpr double kSlow = 1e6;
+  plan::Plan plan = one_bucket();
+  for (const bool all : {true, false}) {
+    plan.most_level = all ? kInt4 : kInt8;
+    AutoChoice choice(plan, policy());
+    choice.start(0, calibration(kSlow));
+    Training training([](std::uint64_t) { return kSlow; }, calibration(kSlow));
+    training.run(choice, 500);
+    EXPECT_EQ(training.steps_at[kInt4] > 100, all);
+    EXPECT_EQ(training.steps_at[kInt4] == 0, !all);
+    EXPECT_GT(training.steps_at[kInt8], 0U);
+  }
+}
+
 TEST(AutoChoice, AForecastThatWasWrongIsFoundOutByATrial) {
   const plan::Plan plan = one_bucket();
   AutoChoice choice(plan, policy());

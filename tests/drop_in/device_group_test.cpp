@@ -3,11 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <barrier>
+#include <chrono>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "drop_in/absent_device.hpp"
 #include "tests/drop_in/device_harness.hpp"
 
 namespace gradwire::drop_in {
@@ -105,6 +111,103 @@ TEST(DeviceGroup, NorForTheAgreement) {
     reach_agreement(reducers, rank.nccl);
     EXPECT_EQ(rank.nccl.log.size(), 2U) << "once";
   });
+}
+
+// The exchange of one rank on a communicator of two, which NCCL connects with its first call.
+struct Meeting {
+  std::barrier<> connection{2};
+  std::mutex mutex;
+  std::condition_variable said_more;
+  std::map<int, std::vector<std::byte>> said;
+};
+
+class MeetingGather final : public RankGather {
+ public:
+  MeetingGather(Meeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
+
+  void put(std::span<const std::byte> mine) override { mine_.assign(mine.begin(), mine.end()); }
+  void post() override { posted_ = true; }
+  void take(std::span<std::byte> all, std::chrono::milliseconds timeout) override {
+    std::unique_lock lock(meeting_.mutex);
+    if (!meeting_.said_more.wait_for(lock, timeout, [&] { return meeting_.said.size() == 2; })) {
+      throw Error(ErrorCode::timeout, "the ranks did not agree in time");
+    }
+    for (const auto& [rank, said] : meeting_.said) {
+      std::copy(said.begin(), said.end(), all.begin() + static_cast<std::ptrdiff_t>(said.size()) * rank);
+    }
+  }
+
+  [[nodiscard]] bool posted() const noexcept { return posted_; }
+  void connect() { meeting_.connection.arrive_and_wait(); }
+  void start() {
+    const std::lock_guard lock(meeting_.mutex);
+    meeting_.said[rank_] = mine_;
+    meeting_.said_more.notify_all();
+    posted_ = false;
+  }
+
+ private:
+  Meeting& meeting_;
+  int rank_;
+  std::vector<std::byte> mine_;
+  bool posted_ = false;
+};
+
+// Like NCCL, it connects all communicators of a group before it starts any of their calls.
+class ConnectingLibrary final : public DeviceLibrary {
+ public:
+  [[nodiscard]] int start_group() override { return 0; }
+  [[nodiscard]] int end_group() override {
+    std::vector<std::shared_ptr<MeetingGather>> posted = gathers;
+    std::erase_if(posted, [](const auto& gather) { return !gather->posted(); });
+    {
+      std::vector<std::jthread> connecting;
+      for (const auto& gather : posted) {
+        connecting.emplace_back([&gather] { gather->connect(); });
+      }
+    }
+    for (const auto& gather : posted) {
+      gather->start();
+    }
+    return 0;
+  }
+  [[nodiscard]] int failed() const noexcept override { return 99; }
+  void say(const std::string& text) override { said += text + '\n'; }
+
+  std::vector<std::shared_ptr<MeetingGather>> gathers;
+  std::string said;
+};
+
+// One rank makes its first calls on two communicators one by one, and waits in the first for the agreement; another has
+// both in one group, which starts nothing before the second is connected. That ends with the timeout, not with a hang.
+TEST(DeviceGroup, FirstCallsThatOneRankGroupsAndAnotherDoesNotEndInTime) {
+  for (const bool alike : {true, false}) {
+    std::array<Meeting, 2> meetings;
+    Configuration configuration = configuration_of("");
+    configuration.timeout = std::chrono::milliseconds(alike ? 20'000 : 300);
+    run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+      const int self = transport->rank();
+      Ledger ledger;
+      ConnectingLibrary nccl;
+      std::vector<std::shared_ptr<DeviceReducer>> reducers;
+      for (Meeting& meeting : meetings) {
+        nccl.gathers.push_back(std::make_shared<MeetingGather>(meeting, self));
+        reducers.push_back(std::make_shared<DeviceReducer>(
+            configuration, ledger,
+            make_absent_link(self, 2, nccl.gathers.back(), Error(ErrorCode::out_of_memory, "no device")),
+            1 + static_cast<std::uint64_t>(self)));
+      }
+      if (alike || self == 1) {
+        reach_agreement(reducers, nccl);
+      } else {
+        reach_agreement({reducers.data(), 1}, nccl);
+        EXPECT_THAT(nccl.said, ::testing::HasSubstr("did not agree in time; calls on this communicator"));
+        reach_agreement({reducers.data() + 1, 1}, nccl);
+      }
+      EXPECT_EQ(reducers[0]->agreed(), alike || self == 1);
+      EXPECT_TRUE(reducers[1]->agreed());
+    });
+  }
 }
 
 // Passed calls go first, as one group, in the order in which they were called. Mutation tried: they go in the order of

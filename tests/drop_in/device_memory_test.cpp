@@ -149,8 +149,7 @@ TEST(DeviceMemory, WhateverOneRankLacksNoCallFails) {
 }
 
 // A rank, or each of them, has no memory for what calls need beside their messages: for a device's streams, for the
-// step, or for the exchange of words. It answers the others, and all pass, with a reason. Mutations tried: each refusal
-// is an error of open().
+// step, or for the exchange of words. It answers the others, and all pass, with a reason.
 TEST(DeviceMemory, ARankThatHasNotEvenTheLeastMemoryLetsAllPass) {
   enum class Lacks : std::uint8_t { device, step, words };
   const Configuration configuration = configuration_of("");
@@ -191,6 +190,36 @@ TEST(DeviceMemory, ARankThatHasNotEvenTheLeastMemoryLetsAllPass) {
       });
     }
   }
+}
+
+// Memory for calls depends on which residuals they add: those of ranks' own values, of owners' sums, both or none.
+TEST(DeviceMemory, CallsThatAddResidualsOfOtherSitesAreAskedForApart) {
+  test::HostDevice host(make_inproc_world(2)[0]);
+  const exchange::CurrentDevice current(host);
+  FrameMemory frames(host.arena(), 0, 2);
+  std::size_t largest = 0;
+  const auto bytes_of = [](const FrameMemory::Kind& kind) {
+    return (std::size_t{1} << 20) * (1 + (kind.holds_local ? 1 : 0) + (kind.holds_owner ? 2 : 0));
+  };
+  int asked = 0;
+  for (const bool local : {false, true}) {
+    for (const bool owner : {false, true}) {
+      const FrameMemory::Kind kind{.call = {Function::nccl_all_reduce, DType::f32, 5},
+                                   .keeps = true,
+                                   .holds_local = local,
+                                   .holds_owner = owner};
+      EXPECT_EQ(frames.known({kind}), std::nullopt);
+      const auto play = [&](exchange::StreamBackend& backend) { backend.release(backend.acquire(bytes_of(kind))); };
+      EXPECT_TRUE(frames.ask({kind}, play, [&](bool mine) {
+        ++asked;
+        return mine;
+      }));
+      EXPECT_EQ(frames.known({kind}), true);
+      largest = std::max(largest, bytes_of(kind));
+      EXPECT_GE(host.arena().footprint().held_bytes, largest);
+    }
+  }
+  EXPECT_EQ(asked, 4);
 }
 
 // The same holds for trials of codec = "auto", for what it adopts, and for the exact call that adds residuals at last.

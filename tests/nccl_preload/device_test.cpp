@@ -140,7 +140,6 @@ TEST(NcclDevice, ADeviceThatRefusesPasses) {
 
 // Whichever piece of memory is refused before the ranks have agreed, or all from one on, no call fails: without memory
 // for the agreement itself no communicator is made. The fake ends the process if memory is freed without a truce.
-// Mutations tried: the exchange is made with the first reduction; the communicator stays when it cannot be made.
 TEST(NcclDevice, WhateverPieceOfMemoryIsRefusedNoCallFails) {
   std::map<std::string, int> reasons;
   for (const char* all : {"", "+"}) {

@@ -59,6 +59,28 @@ TEST(MemoryUse, CountsTheMostOfAllLevelsAndStages) {
       kBytes);
 }
 
+TEST(MemoryUse, FindsTheLastLevelThatFits) {
+  Plan plan =
+      plan_with("[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\", \"int4\", \"int2\"]\n", {.world_size = 4});
+  const auto level_within = [&](std::uint64_t residuals) {
+    return level_that_fits(plan, 0, [=](const MemoryUse& use) { return use.residuals() <= residuals; });
+  };
+  EXPECT_EQ(level_within(2 * kBytes), 4U);
+  EXPECT_EQ(level_within(kBytes), 2U) << "int4 and int2 need more";
+  EXPECT_EQ(level_that_fits(plan, 0, [](const MemoryUse&) { return false; }), 0U);
+  EXPECT_EQ(memory_of(plan, 0, 2).residuals(), 0U);
+  EXPECT_EQ(codecs_above(plan, 2), "int4, int2");
+  EXPECT_EQ(codecs_above(plan, 4), "");
+  EXPECT_GT(memory_of(plan).residuals(), kBytes);
+  plan.most_level = 2;
+  EXPECT_EQ(memory_of(plan).residuals(), 0U);
+  EXPECT_EQ(level_within(2 * kBytes), 2U);
+  EXPECT_EQ(codecs_above(plan, 2), "");
+  EXPECT_EQ(level_that_fits(plan_with("[defaults]\ncodec = \"int4\"\n", {.world_size = 4}), 0,
+                            [](const MemoryUse&) { return false; }),
+            std::nullopt);
+}
+
 TEST(MemoryUse, CountsCopiesOfSyncModes) {
   const PlanOptions options{.world_size = 2};
   EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { async = true, staleness = 2 }\n", options)).copies, 3 * kBytes);

@@ -276,6 +276,32 @@ TEST(LimitedMemory, IsAnErrorBeforeTheFirstStep) {
   }
 }
 
+// Codecs of auto whose residuals do not fit are left out. The steps are more than those in which auto takes no codec of
+// less than 8 bits anyway.
+TEST(LimitedMemory, AutoGoesWithoutCodecsWhoseResidualsDoNotFit) {
+  const auto errors = run_ranks_catching(make_inproc_world(kRanks), [&](std::shared_ptr<Transport> transport) {
+    Session session(transport, Policy::parse("floor = 0\n[bucket]\nin_flight = \"1MiB\"\nchunk = \"64KiB\"\n"
+                                             "[memory]\nlimit = \"24MiB\"\n"
+                                             "[defaults]\ncodec = \"auto\"\nallow = [\"int8\", \"int4\"]\n"));
+    std::vector<float> gradient(8'000'000);
+    const TensorId id = session.add("large", view(gradient.data(), gradient.size()));
+    for (int step = 0; step < 60; ++step) {
+      std::fill(gradient.begin(), gradient.end(), 1.0F);
+      session.ready(id);
+      session.finish();
+      EXPECT_NEAR(gradient[12345], 1, 0.02);
+      EXPECT_EQ(session.residual_bytes(), 0U);
+    }
+    for (const CodecSwitch& change : session.statistics().switches) {
+      EXPECT_NE(change.to, "int4");
+    }
+  });
+  memory::configure_page_pool({}, std::nullopt, 1);
+  for (const std::exception_ptr& error : errors) {
+    EXPECT_FALSE(error) << (error ? error_of([&] { std::rethrow_exception(error); }).what() : "");
+  }
+}
+
 // A limit that is reached within a step, since others took the memory meanwhile, is an error on every rank, too;
 // nothing stays in use.
 TEST(LimitedMemory, WithinAStepIsAnErrorOnEveryRank) {

@@ -107,6 +107,10 @@ void Communication::agree_on_plan(bool weighted) {
     }
     throw;
   }
+  {
+    const MutexLock lock(core_.progress.state);
+    core_.plan->most_level = std::min(core_.plan->most_level, core_.runner->most_level());
+  }
   if (!again) {
     const auto settle = [this](const Link& link) {
       const MutexLock lock(core_.progress.state);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/processor_cores.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
@@ -59,23 +60,43 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
 std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                              const std::string& parts, const std::string& beside) {
   residuals_.store().set_form(plan.residual_form(info().rank));
-  require_memory(plan);
+  for (const auto& [place, bytes] : plan::residuals_by_place(plan, info().rank)) {
+    residuals_.store().reserve(place, bytes);
+  }
+  const std::size_t mine = level_with_memory(plan);
   statistics_.resize(plan.groups.size());
   executors_.set_plan(plan);
   if (plan.link) {
     executors_.know_link(exchange::given_cluster(*plan.link, *plan.tiers));
   }
-  return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.store().empty(), parts), beside);
+  std::vector<std::string> said =
+      agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.store().empty(), parts),
+                    std::to_string(mine) + '\n' + beside);
+  most_level_ = plan.most_level;
+  for (std::string& text : said) {
+    const std::size_t end = text.find('\n');
+    most_level_ = std::min<std::size_t>(most_level_, std::stoull(text.substr(0, end)));
+    text.erase(0, end + 1);
+  }
+  if (const std::string without = plan::codecs_above(plan, most_level_); info().rank == 0 && !without.empty()) {
+    log(LogLevel::warning, "codec = \"auto\" goes without " + without +
+                               ": some rank has no host memory for the residuals (docs/explanation/memory.md); raise "
+                               "limit in [memory] of the policy, or name smaller codecs first in allow");
+  }
+  return said;
 }
 
-void BucketRunner::require_memory(const plan::Plan& plan) {
-  for (const auto& [place, bytes] : plan::residuals_by_place(plan, info().rank)) {
-    residuals_.store().reserve(place, bytes);
-  }
-  const plan::MemoryUse use = memory_of(plan, info().rank);
+std::size_t BucketRunner::level_with_memory(const plan::Plan& plan) const {
   const std::uint64_t held = residuals_.store().resident_bytes();
-  memory::page_pool().require(use.frames + use.residuals() - std::min(held, use.residuals()),
+  const auto bytes = [held](const plan::MemoryUse& use) {
+    return use.frames + use.residuals() - std::min(held, use.residuals());
+  };
+  const std::size_t level = plan::level_that_fits(plan, info().rank, [&](const plan::MemoryUse& use) {
+                              return memory::page_pool().has_room(bytes(use));
+                            }).value_or(plan.most_level);
+  memory::page_pool().require(bytes(memory_of(plan, info().rank, level)),
                               "steps of this plan need, for residuals and frames,");
+  return level;
 }
 
 observe::PeerWaits* BucketRunner::watch_peers() {

@@ -42,6 +42,7 @@ class BucketRunner final : public Runner {
   }
   std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step, const std::string& parts,
                                  const std::string& beside) override;
+  [[nodiscard]] std::size_t most_level() const noexcept override { return most_level_; }
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step) override;
   std::vector<Ended> advance(std::chrono::microseconds wait) override;
@@ -66,8 +67,9 @@ class BucketRunner final : public Runner {
   [[nodiscard]] StepUndo* undo() noexcept override { return &residuals_; }
 
  private:
-  /// Throws Error(out_of_memory) if the page pool has no room for the plan's steps.
-  void require_memory(const plan::Plan& plan);
+  /// Returns the last level of codec = "auto" for which the page pool has room. Throws Error(out_of_memory) if it has
+  /// no room for the plan's steps without any of its codecs.
+  [[nodiscard]] std::size_t level_with_memory(const plan::Plan& plan) const;
   /// Takes the measurements of a bucket that come before its start.
   void look(BucketFlight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step,
             const exchange::Task& task);
@@ -79,6 +81,7 @@ class BucketRunner final : public Runner {
   ExecutorPair executors_;
   exchange::TransportPeers peers_;
   HostResiduals residuals_;
+  std::size_t most_level_ = std::numeric_limits<std::size_t>::max();
   BucketCalls calls_;
   HostSmallSteps small_;
   HostProbes probes_;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -213,6 +214,8 @@ class Runner : public Buckets {
   /// the same `parts`. Returns the text `beside` of each rank.
   virtual std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                          const std::string& parts, const std::string& beside) = 0;
+  /// Returns the last level of codec = "auto" for which every rank had memory at the latest agree().
+  [[nodiscard]] virtual std::size_t most_level() const noexcept { return std::numeric_limits<std::size_t>::max(); }
   /// Returns the ranks whose gradients hold NaN or Inf, after asking all of them. `scale` is this rank's loss scale.
   /// Throws Error(mismatch) if another rank has a different one.
   [[nodiscard]] virtual std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,

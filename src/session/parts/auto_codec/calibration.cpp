@@ -17,6 +17,7 @@
 #include "choice/rounds.hpp"
 #include "codec/codec.hpp"
 #include "exchange/model/sizes.hpp"
+#include "plan/memory_use.hpp"
 #include "policy/sync.hpp"
 
 namespace gradwire::session {
@@ -86,7 +87,7 @@ class Calibrator {
 
   std::vector<choice::Ways> run() {
     for (const plan::Bucket& bucket : plan_.buckets) {
-      for (const policy::Level& level : bucket.levels) {
+      for (const policy::Level& level : plan::levels_up_to(bucket, plan_.most_level)) {
         add_trials(bucket, level);
       }
     }
@@ -263,7 +264,7 @@ class Calibrator {
     const auto fitted = [&](const Trial& trial) {
       return exchange::LevelForecast(trial.way, exchange::fit(cluster_, trial.way, trial.timings));
     };
-    for (const policy::Level& level : bucket.levels) {
+    for (const policy::Level& level : plan::levels_up_to(bucket, plan_.most_level)) {
       ways.levels.push_back(fitted(*find(bucket.dtype, level, By::frames)));
       if (const std::optional<By> native = native_of(bucket, level)) {
         const exchange::LevelForecast forecast = fitted(*find(bucket.dtype, level, *native));
