@@ -1,6 +1,7 @@
 #include "transport/inproc_world.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace gradwire::transport::inproc {
@@ -14,7 +15,7 @@ std::uint64_t channel_key(int source, Tag tag) { return static_cast<std::uint64_
 template <class T>
 void sum_in_rank_order(const std::vector<Request*>& members, std::uint64_t count) {
   constexpr std::uint64_t kBlock = kSumBytes / sizeof(T);
-  memory::PagedVector<T, memory::MemoryUse::frames> sum(std::min(count, kBlock));
+  std::array<T, kBlock> sum;  // not of the pool, whose errors would leave all ranks waiting
   const auto values = [](Request* member) { return reinterpret_cast<T*>(member->operation->data); };
   for (std::uint64_t begin = 0; begin < count; begin += kBlock) {
     const std::uint64_t size = std::min(kBlock, count - begin);

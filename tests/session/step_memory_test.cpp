@@ -19,6 +19,7 @@
 #include "gradwire/optimizer.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
+#include "memory/block.hpp"
 #include "memory/process_pool.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
@@ -335,6 +336,30 @@ TEST(LimitedMemory, WithinAStepIsAnErrorOnEveryRank) {
   }
   EXPECT_TRUE(said);
   EXPECT_EQ(memory::page_pool().statistics().in_use, before);
+}
+
+// Ranks wait for each other in a sum, so that it may not fail on one of them.
+TEST(LimitedMemory, ASumOfTheTransportNeedsNone) {
+  memory::configure_page_pool({}, 2 * memory::kRegionBytes, 1);
+  std::vector<memory::Block> taken;
+  try {
+    for (;;) {
+      taken.emplace_back(std::size_t{1} << 16, memory::MemoryUse::frames);
+    }
+  } catch (const Error& error) {
+    ASSERT_EQ(error.code(), ErrorCode::out_of_memory);
+  }
+  run_ranks(kRanks, [](const std::shared_ptr<Transport>& transport) {
+    std::vector<float> values(100'000, 1.5F);
+    Operation operation;
+    transport->post_all_reduce(operation, view(values.data(), values.size()));
+    while (operation.pending()) {
+      transport->progress(std::chrono::milliseconds(10));
+    }
+    EXPECT_EQ(values.back(), 1.5F * kRanks);
+  });
+  taken.clear();
+  memory::configure_page_pool({}, std::nullopt, 1);
 }
 
 // Rows are not known before they come: the call that brings them says that they do not fit.
