@@ -102,7 +102,6 @@ TablePlan plan_with_stores(const ScratchFolder& folder) {
   return plan;
 }
 
-// Mutations tried: rows of a move are forgotten when they leave memory; a copy for a checkpoint sees later steps.
 TEST(SessionTables, WithAStoreEqualDenseOnes) {
   const ScratchFolder folder;
   for (const int ranks : {1, 3}) {
