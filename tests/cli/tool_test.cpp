@@ -138,7 +138,7 @@ TEST_F(Tool, NamesACommandThatIsMissingOrMisspelt) {
   for (const auto& [arguments, what] : std::vector<std::pair<std::string, std::string>>{
            {"",
             "gradwire: a command is missing; write one of check, info, plan, ratio, run, report, doctor, top, trace, "
-            "completion, or gradwire --help"},
+            "key, completion, or gradwire --help"},
            {"chek policy.toml", "gradwire: \"chek\" is no command of gradwire; did you mean gradwire check?"},
            {"help", "gradwire: \"help\" is no command of gradwire; write one of check, info, plan"},
            {"--codec int8 run -- true", "gradwire: --codec is no option of gradwire; gradwire --help lists them"}}) {
