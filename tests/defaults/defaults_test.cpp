@@ -26,8 +26,8 @@ namespace {
   [[maybe_unused]] const auto& [reduction, timeout, checksum, threading, nonfinite, measure_error, compare] = all;
 }
 [[maybe_unused]] void know(const TensorPolicy& all) {
-  [[maybe_unused]] const auto& [codec, algorithm, feedback, decay, second_hop, warmup, allow, sync, max_error, roles] =
-      all;
+  [[maybe_unused]] const auto& [codec, algorithm, feedback, decay, second_hop, warmup, allow, sync, residuals,
+                                max_error, roles] = all;
 }
 [[maybe_unused]] void know(const Policy& all) {
   [[maybe_unused]] const auto& [source, defaults, small, rules, tiers, bucket, chunk, in_flight, floor, link,
@@ -51,7 +51,9 @@ namespace {
   [[maybe_unused]] const auto& [device_residuals, bind, limit, huge_pages, merges_lazily, trim_above, trim_after,
                                 compact_free, compact_failures, compact_every] = all;
 }
-[[maybe_unused]] void know(const Policy::Security& all) { [[maybe_unused]] const auto& [key, lock_memory, no_dump] = all; }
+[[maybe_unused]] void know(const Policy::Security& all) {
+  [[maybe_unused]] const auto& [key, lock_memory, no_dump] = all;
+}
 [[maybe_unused]] void know(const TableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
                                 gradient_codec, staleness, read_own_writes, cache, copies, store, memory, timeout,

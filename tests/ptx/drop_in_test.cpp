@@ -6,6 +6,8 @@
 #include <nccl.h>
 
 #include <barrier>
+#include <chrono>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,25 +54,60 @@ class DeviceSource final : public memory::ArenaSource {
   [[nodiscard]] std::string why() const override { return "no memory"; }
 };
 
-// The communicator over the interpreter's NCCL, with exchanges of words over the transport.
-class InterpretedLink final : public DeviceLink {
+// Exchanges over the interpreter's NCCL.
+class InterpretedGather final : public RankGather {
  public:
-  InterpretedLink(ncclComm_t comm, const std::shared_ptr<Transport>& transport)
-      : port_(transport), clock_(called), lasting_(0), device_(exchange::make_nccl_device(comm, nullptr)) {}
+  explicit InterpretedGather(exchange::StreamDevice& device) : device_(device) {
+    EXPECT_EQ(cudaMalloc(&memory_, kInterpretedRanks * kMostBytes), cudaSuccess);
+  }
+  ~InterpretedGather() override { cudaFree(memory_); }
 
-  [[nodiscard]] exchange::StreamDevice& device() noexcept override { return *device_; }
-  void set_caller(void* stream) override { device_->set_caller(static_cast<cudaStream_t>(stream)); }
-  void begin_run(bool /*captured*/) override {}
-  void end_run(bool /*captured*/) override {}
-  void gather(std::byte* all, std::size_t each) override {
-    exchange::StreamBackend& backend = device_->backend();
+  void put(std::span<const std::byte> mine) override {
+    each_ = mine.size();
+    const std::span<std::byte> to = part(device_.backend().rank());
+    EXPECT_EQ(cudaMemcpy(to.data(), mine.data(), mine.size(), cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  void post() override {
+    exchange::StreamBackend& backend = device_.backend();
     const int other = 1 - backend.rank();
-    const auto part = [&](int rank) { return std::span(all + static_cast<std::size_t>(rank) * each, each); };
     backend.begin_group();
     backend.send(part(backend.rank()), other);
     backend.receive(part(other), other);
     backend.end_group();
   }
+  void take(std::span<std::byte> all, std::chrono::milliseconds timeout) override {
+    using Queue = exchange::StreamBackend::Queue;
+    exchange::StreamBackend& backend = device_.backend();
+    backend.wait(Queue::compute, backend.record(Queue::communication));
+    device_.download(all, memory_, timeout);
+    backend.wait(Queue::communication, backend.record(Queue::compute));
+  }
+
+ private:
+  [[nodiscard]] std::span<std::byte> part(int rank) const {
+    return {static_cast<std::byte*>(memory_) + static_cast<std::size_t>(rank) * each_, each_};
+  }
+
+  exchange::StreamDevice& device_;
+  void* memory_ = nullptr;
+  std::size_t each_ = 0;
+};
+
+// The communicator over the interpreter's NCCL, with exchanges of words over the transport.
+class InterpretedLink final : public DeviceLink {
+ public:
+  InterpretedLink(ncclComm_t comm, const std::shared_ptr<Transport>& transport)
+      : port_(transport),
+        clock_(called),
+        lasting_(0),
+        device_(exchange::make_nccl_device(comm, nullptr)),
+        ranks_(*device_) {}
+
+  [[nodiscard]] exchange::StreamDevice& device() noexcept override { return *device_; }
+  void set_caller(void* stream) override { device_->set_caller(static_cast<cudaStream_t>(stream)); }
+  void begin_run(bool /*captured*/) override {}
+  void end_run(bool /*captured*/) override {}
+  [[nodiscard]] RankGather& gather() noexcept override { return ranks_; }
   [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port_; }
   [[nodiscard]] DeviceClock& clock() noexcept override { return clock_; }
   [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_.arena(); }
@@ -84,6 +121,7 @@ class InterpretedLink final : public DeviceLink {
   memory::CudaPool lasting_;
   DeviceSource loans_;
   std::unique_ptr<exchange::CudaDevice> device_;
+  InterpretedGather ranks_;
 };
 
 class CountingLibrary final : public DeviceLibrary {
