@@ -276,7 +276,7 @@ class Policy {
   std::optional<Elastic> elastic = std::nullopt;
   Device device = {};
   Memory memory = {};
-  bool save_packed = false;    // save() and checkpoint() pack values by libzstd, bit by bit the same
+  bool save_packed = false;  // save() and checkpoint() pack values by libzstd, bit by bit the same
   Security security = {};
   bool deterministic = false;  // no native sums, no choice by measurement
   bool strict = false;         // a rule that matched no tensor, or that a session ignores, is an error

@@ -30,7 +30,8 @@ typedef enum gradwire_row_optimizer {
 typedef struct gradwire_table gradwire_table;
 typedef struct gradwire_table_snapshot gradwire_table_snapshot;
 
-/* Options of a table, the same on every rank except for cache_bytes, timeout_ms, store and memory. `rows` and `width` must be set. */
+/* Options of a table, the same on every rank except for cache_bytes, timeout_ms, store and memory. `rows` and `width`
+ * must be set. */
 typedef struct gradwire_table_options {
   size_t struct_size;
   const char* name; /* in messages and file names: letters, digits, '.', '_', '-'; NULL: "table" */
@@ -71,8 +72,8 @@ typedef struct gradwire_row_statistics {
   uint64_t bytes_received;
   uint64_t messages_sent;
   uint64_t messages_received;
-  double mean_age;     /* of the rows that pulls returned, in clocks */
-  double wait_seconds; /* inside pulls */
+  double mean_age;         /* of the rows that pulls returned, in clocks */
+  double wait_seconds;     /* inside pulls */
   uint64_t rows_in_memory; /* of rows_held; all of them without a store. The rest below is 0 then */
   uint64_t rows_in_file;
   uint64_t store_hits;  /* rows that were asked for or written to, and lay in memory */

@@ -124,7 +124,7 @@ struct TopOptions {
   std::string folder;  // the FOLDER of GRADWIRE_METRICS=file:FOLDER, or all of the variable
   std::string interval = "1s";
   bool once = false;
-  std::optional<std::string> job = std::nullopt;  // its name; none: the job that runs, or ran, last
+  std::optional<std::string> job = std::nullopt;         // its name; none: the job that runs, or ran, last
   std::optional<std::string> token_file = std::nullopt;  // of metrics over HTTP; none: as GRADWIRE_METRICS_TOKEN says
 };
 /// Shows the ranks of a job that writes there, until q is typed on the terminal. Where standard output is no

@@ -107,7 +107,7 @@ class ResidualStore {
   void reserve(const ResidualPlace& place, std::uint64_t bytes);
 
   /// From here on undo() restores the residuals of this moment, or of the last commit().
-  void remember() { undo_.emplace().changes = changes_; }
+  void remember();
   void commit();
   /// Copies a tensor's residuals before they change, for a step that reads what it wrote before the next commit().
   void copy_before_changes(std::uint32_t tensor);

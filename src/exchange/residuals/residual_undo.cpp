@@ -116,6 +116,8 @@ void ResidualStore::copy_before_changes(std::uint32_t tensor) {
   }
 }
 
+void ResidualStore::remember() { undo_.emplace().changes = changes_; }
+
 void ResidualStore::commit() {
   if (!undo_) {
     return;

@@ -1,6 +1,6 @@
 // Lets small calls that follow each other be made together: one set of launches, and one message to each rank. Which
-// calls these are depends on their order, their sizes and their codecs alone, and not on time, so that it is the same on
-// every rank that makes the same calls.
+// calls these are depends on their order, their sizes and their codecs alone, and not on time, so that it is the same
+// on every rank that makes the same calls.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class JoinedCalls {
 
   explicit JoinedCalls(JoinedSizes sizes = {}) : sizes_(sizes) {}
 
-  /// Takes the next call. Returns the calls that it has started, in the order in which they came: none if this one waits
-  /// for the next.
+  /// Takes the next call. Returns the calls that it has started, in the order in which they came: none if this one
+  /// waits for the next.
   [[nodiscard]] Executions add(StreamExecutor& executor, StreamExecutor::Call call);
   /// Starts the calls that wait.
   [[nodiscard]] Executions start(StreamExecutor& executor);

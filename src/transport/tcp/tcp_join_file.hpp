@@ -39,9 +39,9 @@ class JoinFileClaim {
 void write_join_file(const std::filesystem::path& file, const std::vector<Acquaintance>& processes);
 /// Adds a process that joined; logs a warning where that is not possible.
 void append_to_join_file(const std::filesystem::path& file, const Acquaintance& process);
-/// Removes the file if process `own` stands in it and no other one that does answers or accepts connections. To be called
-/// once `own` no longer listens, so that the last of several processes that end at once finds nobody. What prevents it
-/// leaves the file there, and takes 3 s at most.
+/// Removes the file if process `own` stands in it and no other one that does answers or accepts connections. To be
+/// called once `own` no longer listens, so that the last of several processes that end at once finds nobody. What
+/// prevents it leaves the file there, and takes 3 s at most.
 void remove_join_file_if_last(const std::filesystem::path& file, const Acquaintance& own) noexcept;
 
 /// The processes in the file, with empty names. Error(invalid_argument) where the file is missing, empty or not to be

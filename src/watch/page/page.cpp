@@ -178,7 +178,8 @@ void write_files(const PageFiles& files, const Json& numbers, const std::string&
   const auto write = [](const std::filesystem::path& file, const std::string& text, Readers readers) {
     std::error_code ignored;  // writing reports the error
     make_own_folders(std::filesystem::absolute(file).parent_path(), ignored);
-    write_report_file(file, [&](std::ostream& out) { out << text; }, readers);
+    write_report_file(
+        file, [&](std::ostream& out) { out << text; }, readers);
   };
   write(files.json, numbers.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", Readers::owner);
   write(files.html, html, Readers::everybody);
