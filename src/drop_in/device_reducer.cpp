@@ -231,6 +231,7 @@ exchange::StreamExecutor::Call DeviceReducer::call_of(const Use& use, const doub
                                               .bucket = use.number,
                                               .local_residual = use.residuals.local,
                                               .owner_residual = use.residuals.owner,
+                                              .in_windows = use.job.route.node_kernel,
                                               .name = std::string(name_of(use.job.route.what.function)) + " of " +
                                                       std::to_string(call.request.count) + " elements"})};
 }
