@@ -73,11 +73,11 @@ WorldAgreement::~WorldAgreement() {
 
 void WorldAgreement::run() noexcept {
   const memory::BackgroundThread background;
-  for (;;) {
+  const auto is_to_go_on = [this] {
     const std::vector<Processes::Heard> heard = job_->hear(settings_.beat / 2);
     const MutexLock lock(mutex_);
     if (stopping_) {
-      return;
+      return false;
     }
     for (const Processes::Heard& one : heard) {
       hear(one);
@@ -87,6 +87,18 @@ void WorldAgreement::run() noexcept {
     }
     machine_.tick(now());
     act();
+    return true;
+  };
+  for (bool told = false;;) {
+    try {
+      if (!is_to_go_on()) {
+        return;
+      }
+    } catch (const Error& error) {  // if that stays so, the others take this process for silent
+      if (!std::exchange(told, true)) {
+        log(LogLevel::error, std::string("membership: ") + error.what());
+      }
+    }
   }
 }
 

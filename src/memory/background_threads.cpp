@@ -1,9 +1,9 @@
 #include "memory/background_threads.hpp"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "base/mutex.hpp"
@@ -17,8 +17,23 @@ struct Registry {
   const Placement* placement GUARDED_BY(mutex) = nullptr;
 };
 
+Registry& registry();
+
+// pthread_atfork() has the lock held between its calls. The child has none of the threads, and a number may be another
+// process's by then.
+void before_fork() NO_THREAD_SAFETY_ANALYSIS { registry().mutex.lock(); }
+void in_parent() NO_THREAD_SAFETY_ANALYSIS { registry().mutex.unlock(); }
+void in_child() NO_THREAD_SAFETY_ANALYSIS {
+  registry().threads.clear();
+  registry().mutex.unlock();
+}
+
 Registry& registry() {
-  static Registry& all = *new Registry;  // threads may end after static objects are destroyed
+  static Registry& all = []() -> Registry& {
+    Registry& made = *new Registry;  // threads may end after static objects are destroyed
+    ::pthread_atfork(&before_fork, &in_parent, &in_child);
+    return made;
+  }();
   return all;
 }
 
@@ -36,7 +51,7 @@ BackgroundThread::BackgroundThread() : thread_(static_cast<int>(::syscall(SYS_ge
 BackgroundThread::~BackgroundThread() {
   Registry& all = registry();
   const MutexLock lock(all.mutex);
-  all.threads.erase(std::find(all.threads.begin(), all.threads.end(), thread_));
+  std::erase(all.threads, thread_);
 }
 
 void bind_background_threads(const Placement* placement) {

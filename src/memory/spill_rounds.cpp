@@ -1,6 +1,7 @@
 // How a SpillCache learns the order of a round, reads ahead, and writes behind.
 #include <algorithm>
 
+#include "gradwire/error.hpp"
 #include "memory/spill_cache.hpp"
 
 namespace gradwire::memory {
@@ -90,7 +91,11 @@ void SpillCache::read_ahead() {
     if (statistics_.resident + page.bytes > memory_) {
       return;
     }
-    begin_read(page);
+    try {
+      begin_read(page);
+    } catch (const Error&) {
+      return;  // whoever needs the page reads it, and gets the error
+    }
   }
 }
 

@@ -89,6 +89,15 @@ RecordView RowFetch::find(std::uint32_t record) const noexcept {
   return {reinterpret_cast<const RecordHead*>(memory), reinterpret_cast<const float*>(memory + sizeof(RecordHead))};
 }
 
+// A record that is appended later would otherwise be found in a copy that has what was there before.
+void RowLog::clear_unwritten(std::byte* copy, std::uint64_t page) const {
+  const std::size_t first = page % segment_pages_ * page_records_;
+  for (std::size_t i = next_ > first ? next_ - first : 0; i < page_records_; ++i) {
+    constexpr RecordHead kNone{.id = RecordHead::kNoRow, .version = 0, .nonfinite = 0};
+    std::memcpy(copy + i * record_bytes_, &kNone, sizeof kNone);
+  }
+}
+
 std::unique_ptr<RowFetch> RowLog::fetch(std::span<const Record> records) {
   std::unique_ptr<RowFetch> fetch(new RowFetch(shared_from_this()));
   std::vector<std::uint64_t> pages;
@@ -110,6 +119,9 @@ std::unique_ptr<RowFetch> RowLog::fetch(std::span<const Record> records) {
         std::memcpy(fetch->memory_.data() + i * bytes,
                     buffers_[segment.buffer].memory.data() + pages[i] % segment_pages_ * bytes, bytes);
         here[i] = true;
+        if (is_open_ && segment.buffer == open_) {
+          clear_unwritten(fetch->memory_.data() + i * bytes, pages[i]);
+        }
       }
     }
     fetch->pages_ = std::move(pages);
@@ -157,6 +169,9 @@ RowLog::RowLog(Options options)
 }
 
 RowLog::~RowLog() {
+  if (home_.is_elsewhere()) {
+    return;
+  }
   const MutexLock lock(mutex_);
   for (const std::uint8_t buffer : writing_) {
     try {
@@ -278,6 +293,9 @@ void RowLog::add_user() noexcept {
 }
 
 void RowLog::remove_user() noexcept {
+  if (home_.is_elsewhere()) {
+    return;  // a thread of the parent may have had the lock when this process was made
+  }
   const MutexLock lock(mutex_);
   --users_;
   recount_ = true;  // what it appended

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/forked.hpp"
 #include "base/mutex.hpp"
 #include "gradwire/error.hpp"
 #include "memory/block.hpp"
@@ -20,6 +21,7 @@
 namespace gradwire::table {
 
 struct RecordHead {
+  static constexpr std::uint64_t kNoRow = ~std::uint64_t{0};
   std::uint64_t id = 0;
   std::uint64_t version : 63 = 0;
   std::uint64_t nonfinite : 1 = 0;
@@ -138,6 +140,7 @@ class RowLog : public std::enable_shared_from_this<RowLog> {
 
   [[nodiscard]] std::uint64_t page_of(Record record) const noexcept { return record / page_records_; }
   [[nodiscard]] std::size_t offset_of(Record record) const noexcept { return record % page_records_ * record_bytes_; }
+  void clear_unwritten(std::byte* copy, std::uint64_t page) const REQUIRES(mutex_);
   void open_segment() REQUIRES(mutex_);
   void close_segment() REQUIRES(mutex_);
   void end_write(Buffer& buffer) REQUIRES(mutex_);
@@ -146,6 +149,7 @@ class RowLog : public std::enable_shared_from_this<RowLog> {
   void end_recount() REQUIRES(mutex_);
   void end_reads(const std::vector<std::uint64_t>& pages) noexcept;
 
+  const Home home_;
   const std::string table_;
   const std::size_t record_floats_;
   const std::size_t record_bytes_;

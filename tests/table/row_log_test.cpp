@@ -92,6 +92,24 @@ TEST_F(FailingLog, AReadErrorIsNamedAndLosesNothing) {
   }
 }
 
+// The next record lies in the same page, whose copy was made before it.
+TEST_F(FailingLog, ACopyHasNothingOfWhatIsAppendedLater) {
+  const std::vector<float> row(64, 1);
+  int compared = 0;
+  for (int i = 0; i < 3; ++i) {
+    const RowLog::Record first = log_->append({.id = 7, .version = 1, .nonfinite = 0}, row.data());
+    const std::unique_ptr<RowFetch> fetch = log_->fetch(std::span(&first, 1));
+    fetch->wait();
+    EXPECT_EQ(fetch->find(first).head->id, 7U);
+    const RowLog::Record later = log_->append({.id = 0, .version = 1, .nonfinite = 0}, row.data());
+    if (const RecordView view = fetch->find(later); view.head != nullptr) {
+      EXPECT_NE(view.head->id, 0U);
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 1);
+}
+
 TEST_F(FailingLog, AFullDiskIsNamedFromThenOn) {
   disk_->write_error = ENOSPC;
   const Error error = test::error_of([&] {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "transport/tcp/tcp_card.hpp"
 
@@ -169,7 +170,9 @@ void TcpLane::flush() noexcept {
 
 // Gives the reader what has arrived. False: nothing more comes now.
 bool TcpLane::fill(const Socket& socket, PacketReader& reader, std::size_t& most_bytes, int& why, bool& gone) {
-  wire::Bytes buffer(kPiece);  // not on the stack: a thread of the job may have a small one
+  // The buffer is not on the stack, since a thread of the job may have a small one, and not in the pool, since nothing
+  // may be refused here.
+  std::vector<std::byte> buffer(kPiece);
   while (most_bytes > 0) {
     const ssize_t count = recv(socket.fd(), buffer.data(), std::min(buffer.size(), most_bytes), MSG_DONTWAIT);
     if (count > 0) {

@@ -35,14 +35,6 @@ wire::Bytes make_packet(PacketKind kind, std::uint64_t acknowledged, std::span<c
   return packet;
 }
 
-void empty(wire::Bytes& bytes) {
-  constexpr std::size_t kShort = 4096;
-  bytes.clear();
-  if (bytes.capacity() > kShort) {
-    wire::Bytes().swap(bytes);  // assigning {} would keep the memory
-  }
-}
-
 PacketReader::Next PacketReader::next(PacketHead& head, std::span<const std::byte>& body) {
   const auto more = [this] {
     unread_.erase(unread_.begin(), unread_.begin() + static_cast<std::ptrdiff_t>(at_));

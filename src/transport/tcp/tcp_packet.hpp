@@ -76,7 +76,14 @@ template <typename Body>
 }
 
 /// Empties the vector and frees its memory if that is large: it held a long message, and the next one may come late.
-void empty(wire::Bytes& bytes);
+template <class Vector>
+void empty(Vector& bytes) {
+  constexpr std::size_t kShort = 4096;
+  bytes.clear();
+  if (bytes.capacity() > kShort) {
+    Vector().swap(bytes);  // assigning {} would keep the memory
+  }
+}
 
 /// Splits the bytes of a connection into packets.
 class PacketReader {
@@ -93,8 +100,8 @@ class PacketReader {
   }
 
  private:
-  wire::Bytes unread_;
-  std::size_t at_ = 0;  // number of bytes that were taken
+  std::vector<std::byte> unread_;  // not in the pool, which may refuse what has already arrived
+  std::size_t at_ = 0;             // number of bytes that were taken
 };
 
 }  // namespace gradwire::transport::tcp
