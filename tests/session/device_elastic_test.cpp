@@ -11,6 +11,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -45,6 +46,10 @@ Session on_device(std::shared_ptr<Processes> processes, const Policy& policy, co
 }
 
 Plan over_device(Plan plan) {
+  constexpr std::string_view kNarrow = "residuals = { dtype = \"bf16\" }\n";  // devices keep f32
+  if (const std::size_t at = plan.policy.find(kNarrow); at != std::string::npos) {
+    plan.policy.erase(at, kNarrow.size());
+  }
   plan.device_frames = true;
   plan.make_session = [](std::shared_ptr<Processes> processes, const Policy& policy, const SessionOptions& options) {
     return on_device(std::move(processes), policy, options);

@@ -80,8 +80,10 @@ std::vector<Line> read_lines(const fs::path& file, const std::string& text) {
 Socket checked_own(const fs::path& file, Socket opened) {
   struct stat status {};
   if (!opened.valid() || fstat(opened.fd(), &status) != 0) {
-    refuse("join file " + file.string() +
-           " cannot be opened: " + (errno == ELOOP ? "it is a link; name the file itself" : system_text(errno)));
+    const std::string why = errno == ELOOP    ? "it is a link; name the file itself"
+                            : errno == ENOENT ? "there is none; its job has ended, or has not begun"
+                                              : system_text(errno);
+    refuse("join file " + file.string() + " cannot be opened: " + why);
   }
   if (!S_ISREG(status.st_mode)) {
     refuse("join file " + file.string() + " is no regular file; name another one");
