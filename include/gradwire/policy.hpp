@@ -247,8 +247,8 @@ class Policy {
     /// "file:PATH", as GRADWIRE_KEY, which counts where it is set; empty: no key. The path may differ between ranks,
     /// the key may not.
     std::string key = {};
-    /// Keeps keys, and host memory for residuals, frames and rows of tables, out of swap; Error(unsupported) where the
-    /// system does not allow it.
+    /// Keeps keys, and host memory for residuals, frames and rows of tables, out of swap. Where the system does not
+    /// allow it, the session ends with an error that names the limit.
     bool lock_memory = false;
     /// Leaves host memory for residuals, frames and rows of tables out of core dumps; keys always are.
     bool no_dump = false;

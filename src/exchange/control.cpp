@@ -175,8 +175,8 @@ double Control::time_exchange(int to, int from, std::uint64_t bytes) {
   constexpr std::uint64_t kPart = 32ULL << 10;  // bytes of one message
   const std::string what = "the measurement of the link";
   const std::uint64_t parts = (bytes + kPart - 1) / kPart;
-  wire::Bytes sent(bytes);
-  wire::Bytes received(bytes);
+  std::vector<std::byte> sent(bytes);  // not of the pool, which may have no more than what the plan needs
+  std::vector<std::byte> received(bytes);
   std::vector<Operation> operations(2 * parts);
   barrier();
   const auto begin = std::chrono::steady_clock::now();
@@ -193,8 +193,8 @@ double Control::time_exchange(int to, int from, std::uint64_t bytes) {
   } catch (...) {
     const Error error = current_error();
     if (give_up(transport_, operations, error)) {
-      new wire::Bytes(std::move(sent));
-      new wire::Bytes(std::move(received));
+      new std::vector<std::byte>(std::move(sent));
+      new std::vector<std::byte>(std::move(received));
     }
     throw Error(error);
   }

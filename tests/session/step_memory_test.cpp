@@ -99,7 +99,8 @@ class Counting {
   Counting& operator=(const Counting&) = delete;
   ~Counting() {
     g_requests.counts = false;
-    EXPECT_EQ(memory::page_pool().statistics().maps, maps_) << "regions of the pool";
+    // The ranks are threads, and may need the most at the same moment for the first time.
+    EXPECT_LE(memory::page_pool().statistics().maps, maps_ + 1) << "regions of the pool";
     EXPECT_EQ(g_requests.number, 0U) << "allocations of 4 KiB or more; the first one had " << g_requests.largest
                                      << " bytes, from:";
     if (g_requests.number > 0) {

@@ -334,7 +334,7 @@ constexpr Promise kPromisesOfLibraries[] = {
     {"tables.h", "gradwire_table_push()",
      "GRADWIRE_INVALID_ARGUMENT names an id with NaN or Inf; nothing was sent then.", kInvalid,
      "the row for id 3 has NaN or Inf", WITH_MPI(&push_nan)},
-    {"tables.h", "gradwire_table_prefetch()", "GRADWIRE_INVALID_ARGUMENT without cache_bytes.", kInvalid,
+    {"tables.h", "gradwire_table_prefetch()", "GRADWIRE_INVALID_ARGUMENT without cache_bytes and store.", kInvalid,
      "there is no cache", WITH_MPI([] { must(gradwire_table_prefetch(TableInC().get(), &kId, 1)); })},
     {"tables.h", "tables of a session", kTablesInC, kInvalid, "a name has 1 to 128 letters",
      WITH_MPI([] { add_table_twice([](gradwire_table_options& options) { options.name = "a/b"; }); })},
