@@ -21,9 +21,9 @@ Registry& registry();
 
 // pthread_atfork() has the lock held between its calls. The child has none of the threads, and a number may be another
 // process's by then.
-void before_fork() NO_THREAD_SAFETY_ANALYSIS { registry().mutex.lock(); }
-void in_parent() NO_THREAD_SAFETY_ANALYSIS { registry().mutex.unlock(); }
-void in_child() NO_THREAD_SAFETY_ANALYSIS {
+void hold_registry() NO_THREAD_SAFETY_ANALYSIS { registry().mutex.lock(); }
+void release_registry() NO_THREAD_SAFETY_ANALYSIS { registry().mutex.unlock(); }
+void forget_threads() NO_THREAD_SAFETY_ANALYSIS {
   registry().threads.clear();
   registry().mutex.unlock();
 }
@@ -31,7 +31,7 @@ void in_child() NO_THREAD_SAFETY_ANALYSIS {
 Registry& registry() {
   static Registry& all = []() -> Registry& {
     Registry& made = *new Registry;  // threads may end after static objects are destroyed
-    ::pthread_atfork(&before_fork, &in_parent, &in_child);
+    ::pthread_atfork(&hold_registry, &release_registry, &forget_threads);
     return made;
   }();
   return all;

@@ -92,7 +92,7 @@ void SpillCache::read_ahead() {
       return;
     }
     try {
-      begin_read(page);
+      begin_read(order_[next % order_.size()]);
     } catch (const Error&) {
       return;  // whoever needs the page reads it, and gets the error
     }
