@@ -112,7 +112,7 @@ bool Control::Posted::wait_for(std::chrono::milliseconds most) noexcept {
 std::unique_ptr<Control::Posted> Control::post(std::vector<wire::Bytes> sent, std::span<const std::uint64_t> sizes) {
   const auto world = static_cast<std::size_t>(transport_.world_size());
   const auto rank = static_cast<std::size_t>(transport_.rank());
-  const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | static_cast<Tag>(Hop::control);
+  const Tag tag = (sequence_++ & 0x7FFU) << kHopBits | static_cast<Tag>(Hop::control);
   auto posted = std::make_unique<Posted>(transport_);
   Posted::Memory& memory = *posted->memory_;
   memory.sent = std::move(sent);
