@@ -17,13 +17,12 @@ std::filesystem::path file_of(const std::string& setting, std::string_view what)
 }  // namespace
 
 std::optional<KeySetting> key_setting(const std::string& of_policy) {
-  constexpr const char* kVariable = "GRADWIRE_KEY";
-  if (const std::optional<std::string> value = environment(kVariable)) {
-    return KeySetting{file_of(*value, kVariable), kVariable};
+  if (const std::optional<std::string> value = environment(kKeyVariable)) {
+    return KeySetting{file_of(*value, kKeyVariable), kKeyVariable};
   }
-  if (std::getenv(kVariable) != nullptr) {  // NOLINT(concurrency-mt-unsafe): read only
+  if (std::getenv(kKeyVariable) != nullptr) {  // NOLINT(concurrency-mt-unsafe): read only
     throw Error(ErrorCode::invalid_argument,
-                std::string(kVariable) +
+                std::string(kKeyVariable) +
                     " is empty, which is no key; write file: and the path of one (gradwire key new "
                     "makes it), or unset it to send in clear text");
   }

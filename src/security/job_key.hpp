@@ -8,6 +8,8 @@
 
 namespace gradwire::security {
 
+inline constexpr const char* kKeyVariable = "GRADWIRE_KEY";
+
 struct KeySetting {
   std::filesystem::path file;
   std::string source;  // "GRADWIRE_KEY", "the policy"

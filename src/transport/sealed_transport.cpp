@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
@@ -110,6 +112,19 @@ struct WorldKeys {
   std::vector<std::unique_ptr<security::Opener>> others_of;
 };
 
+// Counts the transports of this process whose key stands in a policy.
+class KeyOfPolicy {
+ public:
+  KeyOfPolicy() noexcept { ++count_; }
+  ~KeyOfPolicy() { --count_; }
+  KeyOfPolicy(const KeyOfPolicy&) = delete;
+  KeyOfPolicy& operator=(const KeyOfPolicy&) = delete;
+  [[nodiscard]] static bool any() noexcept { return count_ > 0; }
+
+ private:
+  static inline std::atomic<int> count_ = 0;
+};
+
 class SealedTransport final : public Decorator<SealedOperation> {
  public:
   SealedTransport(const std::shared_ptr<Transport>& inner, security::Key job)
@@ -146,6 +161,8 @@ class SealedTransport final : public Decorator<SealedOperation> {
     begin_all_reduce(operation, *this, data);  // throws, since there is no native sum
   }
 
+  void note_key_of_policy() noexcept { key_of_policy_.emplace(); }
+
   bool progress(std::chrono::microseconds wait) override {
     try {
       return Decorator::progress(wait);
@@ -179,6 +196,7 @@ class SealedTransport final : public Decorator<SealedOperation> {
   std::unique_ptr<WorldKeys> keys_;
   bool sends_wait_ = false;  // some sends have no sealed bytes yet
   MessageCounts sent_, opened_;
+  std::optional<KeyOfPolicy> key_of_policy_;
 };
 
 // Returns whether there are keys. The first call tells the other ranks that this one has begun.
@@ -333,14 +351,26 @@ std::shared_ptr<Transport> make_sealed(std::shared_ptr<Transport> inner, securit
 std::shared_ptr<Transport> sealed_if_keyed(std::shared_ptr<Transport> inner, const std::string& of_policy,
                                            bool lock_memory) {
   const std::optional<security::KeySetting> setting = security::key_setting(of_policy);
-  if (!setting || inner == nullptr || inner->world_size() < 2 ||
-      std::dynamic_pointer_cast<SealedTransport>(inner) != nullptr) {
+  if (inner == nullptr || inner->world_size() < 2 || std::dynamic_pointer_cast<SealedTransport>(inner) != nullptr) {
+    return inner;
+  }
+  if (!setting) {
+    if (KeyOfPolicy::any()) {
+      throw Error(
+          ErrorCode::unsupported,
+          "security: a session of this process has the key of its policy, and what is made without a key beside "
+          "it would send in clear text; set GRADWIRE_KEY=file:PATH on every rank, which covers both");
+    }
     return inner;
   }
   if (lock_memory) {
     security::lock_keys();
   }
-  return make_sealed(std::move(inner), security::read_key_file(setting->file));
+  std::shared_ptr<Transport> sealed = make_sealed(std::move(inner), security::read_key_file(setting->file));
+  if (setting->source != security::kKeyVariable) {
+    static_cast<SealedTransport&>(*sealed).note_key_of_policy();
+  }
+  return sealed;
 }
 
 }  // namespace gradwire::transport

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hex_bytes.hpp"
+#include "memory/process_pool.hpp"
 #include "sealed_messages.hpp"
 #include "table/mailbox.hpp"
 #include "tests/support/error_of.hpp"
@@ -249,6 +250,21 @@ TEST(SealedOrder, ASealedTransportThatNobodyHasUsedLeavesNothingBehind) {
     }
     run_batches(*transport::make_sealed(inner, published_key()));
   });
+}
+
+// The pool has the limit of memory, and leaves its pages out of core dumps and swap where the policy says so.
+TEST(SealedOrder, MessagesOnTheWayLieInThePagePool) {
+  const auto frames = [] {
+    return memory::page_pool().statistics().uses[static_cast<std::size_t>(memory::MemoryUse::frames)].in_use;
+  };
+  const auto sealed = transport::make_sealed(make_inproc_world(2)[0], published_key());
+  std::vector<std::byte> bytes(1U << 20U);
+  Operation operation;
+  const std::uint64_t before = frames();
+  sealed->post_receive(operation, 1, 0, bytes);
+  EXPECT_GE(frames(), before + bytes.size());
+  EXPECT_TRUE(sealed->cancel(operation));
+  EXPECT_EQ(frames(), before);
 }
 
 // Throws once at one of its sends, and knows which receives have not been given up.

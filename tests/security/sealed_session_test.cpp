@@ -348,6 +348,39 @@ TEST(SealedJob, TheKeyMayStandInThePolicy) {
   EXPECT_GT(frames, 0U);
 }
 
+TEST(SealedJob, NothingWithoutAKeyIsMadeBesideASessionWhosePolicyHasOne) {
+  const ScratchFolder folder;
+  security::write_key_file(folder.path() / "job.key", published_key());
+  const Policy policy = Policy::parse("[security]\nkey = \"file:" + folder.file("job.key") + "\"\n");
+  run_ranks(make_inproc_world(2), [&](const Endpoint& transport) {
+    const Session session(transport, policy);
+    const auto refused = [](auto make) {
+      const Error error = error_of(make);
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("the key of its policy"), HasSubstr("GRADWIRE_KEY=file:PATH")));
+    };
+    refused([&] { Communicator{transport}; });
+    refused([&] { Table(transport, {.name = "words", .rows = 100, .width = 8}); });
+    refused([&] { Session(transport, Policy()); });
+  });
+  EXPECT_NO_THROW(Communicator{make_inproc_world(2)[0]}) << "the sessions are gone";
+}
+
+// Rank 0 alone makes a communicator, and drops it unused.
+TEST(SealedJob, WhatWasDroppedUnusedLeavesNoGreeting) {
+  const KeyInEnvironment key;
+  run_ranks(make_inproc_world(2), [](const Endpoint& transport) {
+    if (transport->rank() == 0) {
+      const Communicator unused(transport);
+    }
+    std::vector<float> values = marked(transport->rank(), 5000);
+    Session session(transport, Policy());
+    const TensorId id = session.add("tensor", view(values.data(), values.size()));
+    session.ready(id);
+    session.finish();
+  });
+}
+
 TEST(SealedJob, CallsWithoutASessionRefuseAPolicyWithAKey) {
   Policy policy;
   policy.security.key = "file:/home/me/job.key";
