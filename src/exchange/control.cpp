@@ -20,6 +20,8 @@ constexpr std::uint64_t kMostBytes = 1ULL << 30;  // a larger string of one rank
 constexpr unsigned kSizeBits = 40;  // low bits of a head of all_to_all(); the call's number stands above them
 constexpr const char* kAnotherCall = " is in another call; every rank must make the same calls in the same order";
 
+constexpr std::uint32_t kTags = 1U << 11U;  // used in turn: a sealed transport keeps a number for each
+
 constexpr std::chrono::microseconds kEager{500};
 
 // The peers of the pending operations.
@@ -112,7 +114,7 @@ bool Control::Posted::wait_for(std::chrono::milliseconds most) noexcept {
 std::unique_ptr<Control::Posted> Control::post(std::vector<wire::Bytes> sent, std::span<const std::uint64_t> sizes) {
   const auto world = static_cast<std::size_t>(transport_.world_size());
   const auto rank = static_cast<std::size_t>(transport_.rank());
-  const Tag tag = (sequence_++ & 0xFFFFFFU) << kHopBits | static_cast<Tag>(Hop::control);
+  const Tag tag = (sequence_++ & (kTags - 1)) << kHopBits | static_cast<Tag>(Hop::control);
   auto posted = std::make_unique<Posted>(transport_);
   Posted::Memory& memory = *posted->memory_;
   memory.sent = std::move(sent);

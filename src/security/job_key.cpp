@@ -1,18 +1,33 @@
 #include "security/job_key.hpp"
 
+#include <cstdlib>
+
 #include "base/environment.hpp"
+#include "base/start_directory.hpp"
 #include "gradwire/error.hpp"
 #include "security/key_file.hpp"
 
 namespace gradwire::security {
+namespace {
+
+std::filesystem::path file_of(const std::string& setting, std::string_view what) {
+  return from_start_directory(parse_key_setting(setting, what).string());
+}
+
+}  // namespace
 
 std::optional<KeySetting> key_setting(const std::string& of_policy) {
-  constexpr const char* kVariable = "GRADWIRE_KEY";
-  if (const std::optional<std::string> value = environment(kVariable)) {
-    return KeySetting{parse_key_setting(*value, kVariable), kVariable};
+  if (const std::optional<std::string> value = environment(kKeyVariable)) {
+    return KeySetting{file_of(*value, kKeyVariable), kKeyVariable};
+  }
+  if (std::getenv(kKeyVariable) != nullptr) {  // NOLINT(concurrency-mt-unsafe): read only
+    throw Error(ErrorCode::invalid_argument,
+                std::string(kKeyVariable) +
+                    " is empty, which is no key; write file: and the path of one (gradwire key new "
+                    "makes it), or unset it to send in clear text");
   }
   if (!of_policy.empty()) {
-    return KeySetting{parse_key_setting(of_policy, "key in [security] of the policy"), "the policy"};
+    return KeySetting{file_of(of_policy, "key in [security] of the policy"), "the policy"};
   }
   return std::nullopt;
 }

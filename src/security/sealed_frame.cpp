@@ -1,11 +1,29 @@
 #include "security/sealed_frame.hpp"
 
+#include <array>
+#include <cstring>
+
 #include "gradwire/error.hpp"
 #include "wire/frame.hpp"
 
 namespace gradwire::security {
+namespace {
 
-void seal_frame(Sealer& sealer, std::span<std::byte> frame) {
+// What is sealed with a frame's payload: its header, then the transport's tag.
+struct Associated {
+  Associated(std::span<const std::byte> header, std::uint32_t tag) : count(header.size() + sizeof tag) {
+    std::memcpy(bytes.data(), header.data(), header.size());
+    std::memcpy(bytes.data() + header.size(), &tag, sizeof tag);
+  }
+  [[nodiscard]] std::span<const std::byte> all() const noexcept { return std::span(bytes).first(count); }
+
+  std::array<std::byte, wire::kHeaderBytes + wire::kLengthBytes + sizeof(std::uint32_t)> bytes{};
+  std::size_t count;
+};
+
+}  // namespace
+
+void seal_frame(Sealer& sealer, std::uint32_t tag, std::span<std::byte> frame) {
   if (frame.size() < kSealBytes) {
     throw Error(ErrorCode::internal, "security: no room for a seal behind a frame");
   }
@@ -15,10 +33,10 @@ void seal_frame(Sealer& sealer, std::span<std::byte> frame) {
   }
   wire::mark_sealed(frame);
   const std::size_t bytes = wire::header_bytes(header.flags);
-  sealer.seal(frame.first(bytes), frame.subspan(bytes));
+  sealer.seal(Associated(frame.first(bytes), tag).all(), frame.subspan(bytes));
 }
 
-std::span<std::byte> open_frame(Opener& opener, std::span<std::byte> frame) {
+std::span<std::byte> open_frame(Opener& opener, std::uint32_t tag, std::span<std::byte> frame) {
   wire::FrameHeader header;
   try {
     header = wire::parse_sealed_header(frame);
@@ -26,7 +44,7 @@ std::span<std::byte> open_frame(Opener& opener, std::span<std::byte> frame) {
     throw Error(error.code(), "security: of " + opener.sender() + ", " + error.what(), error.cause());
   }
   const std::size_t bytes = wire::header_bytes(header.flags);
-  opener.open(frame.first(bytes), frame.subspan(bytes));
+  opener.open(Associated(frame.first(bytes), tag).all(), frame.subspan(bytes));
   wire::mark_opened(frame);
   return frame.first(frame.size() - kSealBytes);
 }

@@ -29,15 +29,29 @@ KeyAgreement::KeyAgreement(std::shared_ptr<Transport> transport, const security:
          .salt = security::draw_salt()};
   own.proof = prove_greeting(cryptography_, job_, own.salt, own.has_aes != 0, static_cast<std::uint32_t>(rank),
                              static_cast<std::uint32_t>(world));
-  std::vector<Operation>& operations = messages_->operations;
-  operations.resize(2 * world);
+  messages_->operations.resize(2 * world);
+}
+
+void KeyAgreement::begin() {
+  if (begun_) {
+    return;
+  }
+  const std::size_t world = messages_->greetings.size();
+  const auto rank = static_cast<std::size_t>(transport_->rank());
   for (std::size_t i = 1; i < world; ++i) {
     const std::size_t peer = (rank + i) % world;  // not all to the same rank at once
-    transport_->post_receive(operations[2 * peer], static_cast<int>(peer), kAgreementTag,
-                             std::as_writable_bytes(std::span(&greetings[peer], 1)));
-    transport_->post_send(operations[2 * peer + 1], static_cast<int>(peer), kAgreementTag,
-                          std::as_bytes(std::span(&own, 1)));
+    Operation& receive = messages_->operations[2 * peer];
+    Operation& send = messages_->operations[2 * peer + 1];
+    if (receive.state == Operation::State::idle) {
+      transport_->post_receive(receive, static_cast<int>(peer), kAgreementTag,
+                               std::as_writable_bytes(std::span(&messages_->greetings[peer], 1)));
+    }
+    if (send.state == Operation::State::idle) {
+      transport_->post_send(send, static_cast<int>(peer), kAgreementTag,
+                            std::as_bytes(std::span(&messages_->greetings[rank], 1)));
+    }
   }
+  begun_ = true;
 }
 
 KeyAgreement::~KeyAgreement() {
@@ -51,8 +65,8 @@ KeyAgreement::~KeyAgreement() {
 }
 
 bool KeyAgreement::complete() const noexcept {
-  return std::none_of(messages_->operations.begin(), messages_->operations.end(),
-                      [](const Operation& operation) { return operation.pending(); });
+  return begun_ && std::none_of(messages_->operations.begin(), messages_->operations.end(),
+                                [](const Operation& operation) { return operation.pending(); });
 }
 
 KeyAgreement::Outcome KeyAgreement::derive() const {

@@ -27,11 +27,16 @@ static_assert(sizeof(KeyGreeting) == 72);
 
 class KeyAgreement {
  public:
-  /// Posts the messages, which need no other call of this rank to reach the others.
+  /// Sends nothing yet.
   KeyAgreement(std::shared_ptr<Transport> transport, const security::Cryptography& cryptography, security::Key job);
   ~KeyAgreement();
   KeyAgreement(const KeyAgreement&) = delete;
   KeyAgreement& operator=(const KeyAgreement&) = delete;
+
+  /// Posts the messages that are not posted yet, which need no other call of this rank to reach the others. A transport
+  /// whose keys nobody uses leaves no greeting behind, which the next agreement over it would take. After an error of
+  /// the transport it may be called again.
+  void begin();
 
   /// Whether all messages have come, and gone. It looks only; the transport's progress() moves them.
   [[nodiscard]] bool complete() const noexcept;
@@ -54,6 +59,7 @@ class KeyAgreement {
   security::Cryptography cryptography_;
   security::Key job_;
   std::unique_ptr<Messages> messages_ = std::make_unique<Messages>();
+  bool begun_ = false;  // all messages are posted
 };
 
 }  // namespace gradwire::transport

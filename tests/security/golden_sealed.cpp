@@ -45,7 +45,7 @@ std::vector<GoldenSealed> good_sealed_frames() {
       GoldenSealed golden{(cipher == Cipher::aes_256_gcm ? "aes-" : "chacha-") + name, cipher, base(name), {}};
       golden.frame = golden.plain;
       golden.frame.resize(golden.frame.size() + kSealBytes);
-      seal_frame(sealer, golden.frame);
+      seal_frame(sealer, kGoldenTag, golden.frame);
       all.push_back(std::move(golden));
     }
   }
@@ -78,7 +78,12 @@ std::vector<BadSealed> bad_sealed_frames() {
   add("corrupt-of-another-rank", "were changed", [&](auto& frame) {
     security::Sealer sealer(security::Cryptography::load(), good.cipher, published_sender_key(good.cipher, 0));
     std::memcpy(frame.data(), good.plain.data(), good.plain.size());
-    seal_frame(sealer, frame);
+    seal_frame(sealer, kGoldenTag, frame);
+  });
+  add("corrupt-under-another-tag", "were changed", [&](auto& frame) {
+    security::Sealer sealer(security::Cryptography::load(), good.cipher, published_sender_key(good.cipher, 1));
+    std::memcpy(frame.data(), good.plain.data(), good.plain.size());
+    seal_frame(sealer, kGoldenTag + 8, frame);
   });
   return all;
 }

@@ -2,6 +2,7 @@
 // random bytes. tests/golden/README.md describes them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "security/sealed_frame.hpp"
 
 namespace gradwire::test {
+
+/// The transport's tag under which the golden frames go: that of the first lane's results in the second call.
+inline constexpr std::uint32_t kGoldenTag = (1U << 16U) + 1;
 
 struct GoldenSealed {
   std::string name;  // of the file, without .frame

@@ -9,14 +9,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "hex_bytes.hpp"
+#include "security/job_key.hpp"
 #include "security/key_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -117,6 +120,39 @@ TEST(KeyFile, ASettingIsThePathOfAFile) {
     const Error error = error_of([&] { static_cast<void>(parse_key_setting(wrong, "GRADWIRE_KEY")); });
     EXPECT_THAT(error.what(), AllOf(HasSubstr("GRADWIRE_KEY"), HasSubstr("file:PATH"), Not(HasSubstr("SECRET"))));
   }
+}
+
+// GRADWIRE_KEY, while this is there.
+class KeyVariable {
+ public:
+  explicit KeyVariable(const char* value) { ::setenv("GRADWIRE_KEY", value, 1); }  // NOLINT(concurrency-mt-unsafe)
+  ~KeyVariable() { ::unsetenv("GRADWIRE_KEY"); }                                   // NOLINT(concurrency-mt-unsafe)
+  KeyVariable(const KeyVariable&) = delete;
+  KeyVariable& operator=(const KeyVariable&) = delete;
+};
+
+TEST(JobKey, AnEmptyVariableIsAnErrorAndNoJobWithoutAKey) {
+  EXPECT_FALSE(key_setting().has_value());
+  const KeyVariable variable("");
+  for (const char* policy : {"", "file:/a"}) {
+    const Error error = error_of([&] { static_cast<void>(key_setting(policy)); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("GRADWIRE_KEY is empty"), HasSubstr("unset it")));
+  }
+}
+
+TEST(JobKey, ARelativePathBeginsWhereTheProcessStarted) {
+  const fs::path start = fs::current_path();
+  const ScratchFolder folder;
+  fs::current_path(folder.path());
+  const std::optional<KeySetting> of_policy = key_setting("file:keys/job.key");
+  const KeyVariable variable("file:job.key");
+  const std::optional<KeySetting> setting = key_setting("file:/other");
+  fs::current_path(start);
+  ASSERT_TRUE(of_policy && setting);
+  EXPECT_EQ(of_policy->file, start / "keys/job.key");
+  EXPECT_EQ(setting->file, start / "job.key");
+  EXPECT_EQ(setting->source, "GRADWIRE_KEY");
 }
 
 TEST(Key, IsWipedWhenItGoes) {

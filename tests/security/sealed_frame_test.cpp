@@ -28,6 +28,7 @@ using gradwire::test::bad_sealed_frames;
 using gradwire::test::error_of;
 using gradwire::test::GoldenSealed;
 using gradwire::test::good_sealed_frames;
+using gradwire::test::kGoldenTag;
 using gradwire::test::published_sender_key;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -66,7 +67,7 @@ TEST(SealedFrame, IsTheGoldenOne) {
     Frame frame = committed(kFolder / "good" / (golden.name + ".frame"), golden.frame);
     EXPECT_EQ(frame, golden.frame);
     Opener receiver = opener(golden.cipher);
-    const auto opened = open_frame(receiver, frame);
+    const auto opened = open_frame(receiver, kGoldenTag, frame);
     EXPECT_EQ(Frame(opened.begin(), opened.end()), without_crc(golden.plain));
   }
 }
@@ -79,7 +80,7 @@ TEST(SealedFrame, DamagedGoldenOnesAreRefused) {
     Frame frame = committed(kFolder / "bad" / (bad.name + ".frame"), bad.frame);
     EXPECT_EQ(frame, bad.frame);
     Opener receiver = opener(Cipher::aes_256_gcm);
-    const Error error = error_of([&] { static_cast<void>(open_frame(receiver, frame)); });
+    const Error error = error_of([&] { static_cast<void>(open_frame(receiver, kGoldenTag, frame)); });
     EXPECT_TRUE(bad.name.starts_with(to_string(error.code()))) << to_string(error.code());
     EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1"), HasSubstr(bad.reason)));
   }
@@ -95,11 +96,11 @@ TEST(SealedFrame, IsThatOfTheDocument) {
       "803f7fff000200000000000000000000" +
       std::string(2 * kSealBytes, '0'));
   Sealer sealer(Cryptography::load(), Cipher::aes_256_gcm, published_sender_key(Cipher::aes_256_gcm, 1));
-  seal_frame(sealer, frame);
+  seal_frame(sealer, kGoldenTag, frame);
   EXPECT_EQ(gradwire::test::to_hex(frame),
             "4752573103010804000000000400000000000000030000001100000000000000"
-            "b453917447c266d82525df153b04460f0000000000000000efa5254a61843e3d"
-            "2e0c81303968bdca");
+            "b453917447c266d82525df153b04460f000000000000000036f0bb1d63e8b281"
+            "0d09319530a2c5ec");
 }
 
 TEST(SealedFrame, ARankWithoutTheKeySaysSo) {
@@ -129,7 +130,7 @@ TEST(SealedFrame, NoMutationIsOpened) {
       continue;
     }
     Opener receiver = opener(golden.cipher);
-    const Error error = error_of([&] { static_cast<void>(open_frame(receiver, frame)); });
+    const Error error = error_of([&] { static_cast<void>(open_frame(receiver, kGoldenTag, frame)); });
     ASSERT_TRUE(error.code() == ErrorCode::corrupt || error.code() == ErrorCode::mismatch) << error.what();
     ASSERT_THAT(error.what(), HasSubstr("rank 1"));
   }

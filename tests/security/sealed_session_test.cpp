@@ -13,6 +13,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -224,9 +225,10 @@ class Nonces {
       }
       worlds.push_back(first_world_secret(cryptography_, published_key(), of_world));
     }
+    Numbers numbers;
     for (const RecordedMessage& message : traffic.messages()) {
       if (!is_greeting(message)) {
-        add(message, worlds);
+        add(message, worlds, numbers);
       }
     }
   }
@@ -237,23 +239,28 @@ class Nonces {
     return message.tag == kTagLimit - 1 && message.bytes.size() == sizeof(transport::KeyGreeting);
   }
 
-  void add(const RecordedMessage& message, const std::vector<security::Key>& worlds) {
+  using Numbers = std::map<std::tuple<std::size_t, int, int, Tag>, std::uint64_t>;  // by world, ranks and tag
+
+  void add(const RecordedMessage& message, const std::vector<security::Key>& worlds, Numbers& numbers) {
     const bool frame = std::memcmp(message.bytes.data(), "GRW1", 4) == 0;
     const auto purpose = frame ? security::Purpose::frames : security::Purpose::control;
     const std::size_t seal = message.bytes.size() - wire::kSealBytes;
     const std::size_t header = frame ? wire::header_bytes(std::to_integer<std::uint8_t>(message.bytes[6])) : 0;
     std::vector<std::byte> associated(message.bytes.begin(), message.bytes.begin() + static_cast<long>(header));
-    if (!frame) {
-      associated.resize(8);
-      std::memcpy(associated.data(), &message.tag, 4);
-      std::memcpy(associated.data() + 4, &message.to, 4);
-    }
+    associated.resize(header + (frame ? 4 : 16));
+    std::memcpy(associated.data() + header, &message.tag, 4);
     security::Nonce nonce{};
     std::memcpy(nonce.data() + 4, message.bytes.data() + seal, 8);
     std::array<std::byte, 16> tag{};
     std::memcpy(tag.data(), message.bytes.data() + seal + 8, 16);
     const auto cipher = security::choose_cipher(security::has_aes());
-    for (const security::Key& world : worlds) {
+    for (std::size_t at_world = 0; at_world < worlds.size(); ++at_world) {
+      const security::Key& world = worlds[at_world];
+      std::uint64_t& number = numbers[{at_world, message.from, message.to, message.tag}];
+      if (!frame) {
+        std::memcpy(associated.data() + 4, &message.to, 4);
+        std::memcpy(associated.data() + 8, &number, 8);
+      }
       const security::Key key =
           sender_key(cryptography_, world, purpose, cipher, static_cast<std::uint32_t>(message.from));
       std::vector<std::byte> data(message.bytes.begin() + static_cast<long>(header),
@@ -261,6 +268,7 @@ class Nonces {
       if (!cryptography_.open(cipher, key, nonce, associated, data, tag)) {
         continue;
       }
+      number += frame ? 0 : 1;
       const auto [at, first] = seen_.insert({{to_hex(key.bytes()), nonce}, message.bytes});
       ASSERT_TRUE(first || at->second == message.bytes) << "a nonce came twice, from rank " << message.from;
       return;
@@ -338,6 +346,39 @@ TEST(SealedJob, TheKeyMayStandInThePolicy) {
     }
   }
   EXPECT_GT(frames, 0U);
+}
+
+TEST(SealedJob, NothingWithoutAKeyIsMadeBesideASessionWhosePolicyHasOne) {
+  const ScratchFolder folder;
+  security::write_key_file(folder.path() / "job.key", published_key());
+  const Policy policy = Policy::parse("[security]\nkey = \"file:" + folder.file("job.key") + "\"\n");
+  run_ranks(make_inproc_world(2), [&](const Endpoint& transport) {
+    const Session session(transport, policy);
+    const auto refused = [](auto make) {
+      const Error error = error_of(make);
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("the key of its policy"), HasSubstr("GRADWIRE_KEY=file:PATH")));
+    };
+    refused([&] { Communicator{transport}; });
+    refused([&] { Table(transport, {.name = "words", .rows = 100, .width = 8}); });
+    refused([&] { Session(transport, Policy()); });
+  });
+  EXPECT_NO_THROW(Communicator{make_inproc_world(2)[0]}) << "the sessions are gone";
+}
+
+// Rank 0 alone makes a communicator, and drops it unused.
+TEST(SealedJob, WhatWasDroppedUnusedLeavesNoGreeting) {
+  const KeyInEnvironment key;
+  run_ranks(make_inproc_world(2), [](const Endpoint& transport) {
+    if (transport->rank() == 0) {
+      const Communicator unused(transport);
+    }
+    std::vector<float> values = marked(transport->rank(), 5000);
+    Session session(transport, Policy());
+    const TensorId id = session.add("tensor", view(values.data(), values.size()));
+    session.ready(id);
+    session.finish();
+  });
 }
 
 TEST(SealedJob, CallsWithoutASessionRefuseAPolicyWithAKey) {

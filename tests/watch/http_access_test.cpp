@@ -3,14 +3,17 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "http_children.hpp"
 #include "observe/collector.hpp"
 #include "observe/watching.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "watch/live/fetch.hpp"
 #include "watch/live/http_reader.hpp"
 
 namespace gradwire::watch {
@@ -117,6 +120,54 @@ TEST_F(Http, OnlyThoseWithTheTokenReadMetrics) {
     std::_Exit(HasFailure() ? 1 : 0);
   });
   EXPECT_EQ(status_of(child), 0);
+}
+
+// Answers one request at the socket with `body`, and returns the request.
+std::string answer_once(int descriptor, const std::string& body) {
+  const int connection = ::accept(descriptor, nullptr, nullptr);
+  std::string request(4096, '\0');
+  request.resize(static_cast<std::size_t>(std::max<ssize_t>(::recv(connection, request.data(), request.size(), 0), 0)));
+  const std::string answer = "HTTP/1.0 200 OK\r\n\r\n" + body;
+  ::send(connection, answer.data(), answer.size(), MSG_NOSIGNAL);
+  ::close(connection);
+  return request;
+}
+
+// Rank 1 runs on another host, so its port is free here, and somebody else takes it.
+TEST_F(Http, AnotherUserAtThePortOfARankGetsNoToken) {
+  if (::geteuid() != 0) {
+    GTEST_SKIP() << "needs root, to listen as another user";
+  }
+  const std::uint16_t port = free_ports(2);
+  const auto next = static_cast<std::uint16_t>(port + 1);
+  const int own = listen_on(port);
+  const pid_t child = start_child([&] {
+    static_cast<void>(::setuid(12345));
+    const int taken = listen_on(next);
+    std::_Exit(answer_once(taken, "").find(kToken) == std::string::npos ? 0 : 1);
+  });
+  const auto end = Clock::now() + 10s;
+  while (!live::user_of_loopback(next) && Clock::now() < end) {
+    std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_EQ(live::user_of_loopback(port), std::optional<std::uint32_t>(0));
+  EXPECT_EQ(live::user_of_loopback(next), std::optional<std::uint32_t>(12345));
+  const char* const labels = "{part=\"library\",rank=\"0\",gradwire_job=\"tried\"}";
+  std::thread rank_0([&] {
+    static_cast<void>(
+        answer_once(own, std::string("# TYPE gradwire_world_size gauge\ngradwire_world_size") + labels + " 2\n"));
+  });
+  MetricsTarget::Http target;
+  target.port = port;
+  target.add_rank = true;
+  const live::FolderSnapshot seen = live::HttpReader(target, kToken).read();
+  rank_0.join();
+  ::close(own);
+  EXPECT_EQ(seen.ranks.size(), 1U) << seen.problem;
+  ASSERT_EQ(seen.skipped.size(), 1U);
+  EXPECT_THAT(seen.skipped[0].reason, AllOf(HasSubstr("user 12345"), HasSubstr("does not get the token")));
+  ::close(connect_to(next));  // ends the child where nothing was sent
+  EXPECT_EQ(status_of(child), 0) << "it got the token";
 }
 
 // Mutation tried: the server starts without a token where the file cannot be used.

@@ -6,11 +6,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <tuple>
+#include <utility>
 
 #include "base/text.hpp"
 #include "base/unix_socket.hpp"
@@ -124,6 +129,28 @@ std::string fetch(const std::string& address, std::uint16_t port, const std::str
   }
   connect_before(connection.get(), *to, deadline);
   return ask(connection.get(), address + ":" + std::to_string(port), token, deadline);
+}
+
+std::optional<std::uint32_t> user_of_loopback(std::uint16_t port) {
+  std::array<char, 8> digits{};
+  std::snprintf(digits.data(), digits.size(), ":%04X", static_cast<unsigned>(port));  // NOLINT: variable arguments
+  const std::string behind = digits.data();
+  // Who listens at the address itself is asked before who listens at all of them.
+  for (const auto& [file, address] :
+       {std::pair{"/proc/self/net/tcp", std::string("0100007F")}, std::pair{"/proc/self/net/tcp", std::string(8, '0')},
+        std::pair{"/proc/self/net/tcp6", std::string(32, '0')}}) {
+    std::ifstream lines(file);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string number, local, remote, state, queues, timer, retries;
+      std::uint32_t user = 0;
+      const bool whole(words >> number >> local >> remote >> state >> queues >> timer >> retries >> user);
+      if (whole && state == "0A" && local == address + behind) {
+        return user;
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace gradwire::watch::live

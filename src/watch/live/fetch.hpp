@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,5 +19,8 @@ namespace gradwire::watch::live {
 [[nodiscard]] std::string fetch(const std::filesystem::path& socket);
 /// What the process at an address in numbers and a port serves to those with the token; empty: to everybody.
 [[nodiscard]] std::string fetch(const std::string& address, std::uint16_t port, const std::string& token);
+
+/// The number of the user who answers at a port of 127.0.0.1; none: nobody does, or the kernel does not say.
+[[nodiscard]] std::optional<std::uint32_t> user_of_loopback(std::uint16_t port);
 
 }  // namespace gradwire::watch::live

@@ -6,9 +6,25 @@
 #include <limits>
 #include <set>
 
+#include "gradwire/error.hpp"
 #include "watch/live/fetch.hpp"
 
 namespace gradwire::watch::live {
+namespace {
+
+// A port that no rank of this host has is free for any user of it, who would get the token.
+void refuse_another_user(std::uint16_t of_rank_0, std::uint16_t port) {
+  const auto user = user_of_loopback(port);
+  const auto expected = user_of_loopback(of_rank_0);
+  if (user && expected && *user != *expected) {
+    throw Error(ErrorCode::invalid_argument, "user " + std::to_string(*user) + " listens there, and user " +
+                                                 std::to_string(*expected) +
+                                                 " at the port of rank 0, so it is no rank of this job and does not "
+                                                 "get the token");
+  }
+}
+
+}  // namespace
 
 FolderSnapshot HttpReader::read() const {
   constexpr int kMostRanks = 4096;
@@ -23,6 +39,9 @@ FolderSnapshot HttpReader::read() const {
     const std::string place = target_.address + ":" + std::to_string(target_.port + rank);
     try {
       const auto port = static_cast<std::uint16_t>(target_.port + rank);
+      if (rank > 0 && !token_.empty() && target_.address == "127.0.0.1") {
+        refuse_another_user(target_.port, port);
+      }
       for (RankValues& values : ranks_in(fetch(target_.address, port, token_), snapshot.time)) {
         ranks = std::min(std::max(ranks, target_.add_rank ? values.world_size : 1), kMostRanks);
         seen.insert(values.name.second);

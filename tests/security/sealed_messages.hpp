@@ -1,0 +1,51 @@
+// What tests of the sealed transport have in common: frames, and waits that end.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "gradwire/transport.hpp"
+#include "wire/frame.hpp"
+
+namespace gradwire::test {
+
+/// Throws Error(timeout) after 20 s.
+inline void wait_for(Transport& transport, std::vector<Operation>& operations) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (Operation& operation : operations) {
+    while (operation.pending()) {
+      static_cast<void>(transport.progress(std::chrono::milliseconds(1)));
+      if (std::chrono::steady_clock::now() > end) {
+        throw Error(ErrorCode::timeout, "the test waited 20 s");
+      }
+    }
+  }
+}
+
+/// A frame of 96 bytes.
+inline std::vector<std::byte> frame_of(std::uint32_t step) {
+  std::vector<std::byte> frame(32 + 64, std::byte{5});
+  wire::FrameHeader header;
+  header.dtype = 1;
+  header.codec = 1;
+  header.count = 16;
+  header.step = step;
+  wire::write_header(header, frame);
+  return frame;
+}
+
+/// The code and text of a rank's error; empty: there was none.
+inline std::string told(const std::exception_ptr& error) {
+  try {
+    if (error) {
+      std::rethrow_exception(error);
+    }
+  } catch (const Error& caught) {
+    return std::string(to_string(caught.code())) + ": " + caught.what();
+  }
+  return "";
+}
+
+}  // namespace gradwire::test
