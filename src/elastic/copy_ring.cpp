@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "elastic/job_messages.hpp"
 #include "elastic/job_processes.hpp"
+#include "plan/copy_keepers.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -24,24 +25,6 @@ bool send_copy(Processes& processes, Processes::Id keeper, const Copy& copy) {
   return true;
 }
 
-// Returns for each rank the next rank on another node, since a node may end as a whole; on one node just the next rank.
-std::vector<int> find_keepers(std::size_t size, const std::vector<std::uint32_t>& nodes) {
-  const auto node_of = [&](std::size_t rank) { return nodes.empty() ? 0U : nodes[rank]; };
-  std::vector<int> keepers;
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    std::size_t keeper = (rank + 1) % size;
-    for (std::size_t i = 1; i < size; ++i) {
-      const std::size_t other = (rank + i) % size;
-      if (node_of(other) != node_of(rank)) {
-        keeper = other;
-        break;
-      }
-    }
-    keepers.push_back(static_cast<int>(keeper));
-  }
-  return keepers;
-}
-
 }  // namespace
 
 // Residuals hold at most all elements twice, as fp32, with a position for each.
@@ -53,7 +36,7 @@ void CopyRing::bound(std::uint64_t elements) {
 void CopyRing::enter(const membership::World& world, const std::vector<std::uint32_t>& nodes) {
   before_ = std::exchange(world_, world);
   kept_.forget_before(before_.epoch);
-  keepers_before_ = std::exchange(keepers_, find_keepers(world.members.size(), nodes));
+  keepers_before_ = std::exchange(keepers_, plan::copy_keepers(world.members.size(), nodes));
   copied_ = false;
   const bool one_node = std::ranges::all_of(nodes, [&](std::uint32_t node) { return node == nodes[0]; });
   if (in_use() && one_node && world.members.size() > 1 && keepers_before_.empty() &&

@@ -48,6 +48,9 @@ void KeptCopies::hear(Id from, wire::ByteReader piece) {
       incoming_.erase(from);  // earlier pieces may have been lost
       return;
     }
+    if (const std::size_t size = copy.bytes.size() + bytes.size(); size > copy.bytes.capacity()) {
+      copy.bytes.reserve(std::min<std::uint64_t>(total, 2 * size));  // no more than the copy needs in the end
+    }
     copy.bytes.insert(copy.bytes.end(), bytes.begin(), bytes.end());
     if (copy.bytes.size() == total) {
       whole_[from] = std::move(copy);

@@ -104,7 +104,15 @@ wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss
   form.exact = form.exact && std::any_of(residuals.begin(), residuals.end(), [](const SavedResidual& residual) {
                  return residual.range.values.dtype() == DType::f32 && !residual.range.values.empty();
                });
+  constexpr std::size_t kHead = sizeof(double) + 1 + sizeof(std::uint64_t);
+  constexpr std::size_t kHeadEach = sizeof(std::uint32_t) + 1 + 2 * sizeof(std::uint64_t);
+  std::uint64_t most = kHead;
+  for (const SavedResidual& residual : residuals) {
+    const std::uint64_t count = residual.range.values.size();
+    most += kHeadEach + count * bytes_each(form.exact) + (count + kPiece - 1) / kPiece * sizeof(std::uint32_t);
+  }
   wire::Bytes out;
+  out.reserve(most);  // bytes that grow would be in memory twice
   wire::put_number(out, loss_scale);
   wire::put_number(out, form.exact ? kExact : kBf16);
   wire::put_number(out, static_cast<std::uint64_t>(residuals.size()));

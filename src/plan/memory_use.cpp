@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "exchange/resolved_call.hpp"
 #include "exchange/window.hpp"
+#include "plan/copy_keepers.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
 
@@ -41,21 +42,21 @@ std::vector<policy::Level> ways_of(const Bucket& bucket, std::size_t most_level)
   return levels;
 }
 
-struct ResidualBytes {
+// Elements that residuals cover.
+struct ResidualCounts {
   std::uint64_t local = 0;
   std::uint64_t summed = 0;
 };
 
-// Returns the bytes of residuals that take `bytes_each`.
-ResidualBytes bytes_of(const exchange::ResidualUse& use, std::uint64_t bytes_each) {
-  ResidualBytes residuals{.local = use.local.count * bytes_each, .summed = use.owned.count * bytes_each};
+ResidualCounts counts_of(const exchange::ResidualUse& use) {
+  ResidualCounts counts{.local = use.local.count, .summed = use.owned.count};
   for (const exchange::ResidualUse::Range& range : use.summed) {
-    residuals.summed += range.count * bytes_each;
+    counts.summed += range.count;
   }
   for (const exchange::ResidualUse::Part& part : use.parts) {
-    residuals.summed += (part.summed.count + part.owned.count) * bytes_each;
+    counts.summed += part.summed.count + part.owned.count;
   }
-  return residuals;
+  return counts;
 }
 
 // Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked.
@@ -111,7 +112,8 @@ struct Saving {
 // Holds the use of a plan, and what its parts come from.
 struct Account {
   MemoryUse use;
-  std::vector<std::uint64_t> residuals;                          // by group, second buffers with them
+  std::vector<ResidualCounts> residuals;                         // by group
+  std::vector<std::uint64_t> bytes_each;                         // of residuals, by group
   std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
@@ -123,16 +125,24 @@ struct Account {
   }
 };
 
-Account account_of(const Plan& plan, int rank, std::size_t most_level) {
+std::uint64_t buffers_of(const Plan& plan) { return plan.options.undoable ? 2 : 1; }
+
+bool copies_residuals(const Plan& plan) {
+  return plan.options.undoable && plan.elastic.replicate > 0 && plan.options.world_size > 1;
+}
+
+// Counts the elements and the frames, which do not depend on how residuals are kept.
+Account counted(const Plan& plan, int rank, std::size_t most_level) {
   // A model has few kinds of buckets, and a lane of many ranks many instructions.
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
-  std::map<Kind, std::pair<ResidualBytes, Frames>> kinds;
-  Account account{.use = {}, .residuals = std::vector<std::uint64_t>(plan.groups.size())};
-  MemoryUse& use = account.use;
-  const std::uint64_t buffers = plan.options.undoable ? 2 : 1;
+  std::map<Kind, std::pair<ResidualCounts, Frames>> kinds;
+  Account account{.use = {}, .residuals = std::vector<ResidualCounts>(plan.groups.size()), .bytes_each = {}};
+  for (const Group& group : plan.groups) {
+    account.bytes_each.push_back(element_bytes(group.policy.residuals.dtype));
+  }
   for (const Bucket& bucket : plan.buckets) {
-    use.gradients += bucket.count * element_bytes(bucket.dtype);
-    use.copies += copies_of(bucket, plan.options.undoable);
+    account.use.gradients += bucket.count * element_bytes(bucket.dtype);
+    account.use.copies += copies_of(bucket, plan.options.undoable);
     if (plan.options.world_size == 1) {
       continue;
     }
@@ -141,48 +151,107 @@ Account account_of(const Plan& plan, int rank, std::size_t most_level) {
     auto& [residuals, frames] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
-      const ResidualBytes kept =
-          bytes_of(call.call.residuals, element_bytes(plan.groups[bucket.group].policy.residuals.dtype));
+      const ResidualCounts kept = counts_of(call.call.residuals);
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
       const Frames held = frames_of(call);
       frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all), std::max(frames.rooms, held.rooms)};
     }
-    use.local += residuals.local;
-    use.summed += residuals.summed;
-    const std::uint64_t kept = buffers * (residuals.local + residuals.summed);
-    account.residuals[bucket.group] += kept;
-    if (const auto place = place_of(plan.groups[bucket.group].policy.residuals); place && kept > 0) {
-      account.places[*place] += kept;
-    }
+    account.residuals[bucket.group].local += residuals.local;
+    account.residuals[bucket.group].summed += residuals.summed;
     account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
     account.all_frames += frames.all;
     account.rooms = std::max(account.rooms, frames.rooms);
   }
-  use.second = (buffers - 1) * (use.local + use.summed);
-  for (const auto& [place, bytes] : account.places) {
-    use.in_files += bytes - std::min(bytes, place.memory);
-  }
-  use.frames = account.frames(plan.in_flight_bytes);
+  account.use.frames = account.frames(plan.in_flight_bytes);
   return account;
 }
 
-// Returns what each choice saves, the largest saving first: int8 without error feedback in a group whose codec needs
-// residuals, residuals in bf16 where they are f32, and half of the bytes in flight.
+// Returns the bytes of a copy of residuals for another rank. Packed ones are counted as if packing saved nothing.
+std::uint64_t copy_bytes(const Plan& plan, const Account& account) {
+  std::uint64_t elements = 0;
+  bool any_f32 = false;
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    const std::uint64_t count = account.residuals[group].local + account.residuals[group].summed;
+    if (account.bytes_each[group] > 0) {
+      elements += count;
+      any_f32 = any_f32 || (count > 0 && account.bytes_each[group] == sizeof(float));
+    }
+  }
+  return elements * (plan.elastic.replicate_exact && any_f32 ? sizeof(float) : sizeof(std::uint16_t));
+}
+
+// Fills in the bytes of residuals. `first`: the account of rank 0, whose copy no other rank's exceeds.
+void add_residuals(const Plan& plan, int rank, const Account& first, Account& account) {
+  MemoryUse& use = account.use;
+  const std::uint64_t buffers = buffers_of(plan);
+  std::map<exchange::ResidualPlace, std::uint64_t> one_each;  // bytes of one buffer of each place
+  std::uint64_t snapshot = 0;                                 // what a copy is made of, in memory
+  for (std::size_t group = 0; group < plan.groups.size(); ++group) {
+    const std::uint64_t local = account.residuals[group].local * account.bytes_each[group];
+    const std::uint64_t summed = account.residuals[group].summed * account.bytes_each[group];
+    use.local += local;
+    use.summed += summed;
+    if (const auto place = place_of(plan.groups[group].policy.residuals); place && local + summed > 0) {
+      account.places[*place] += buffers * (local + summed);
+      one_each[*place] += local + summed;
+    } else {
+      snapshot += local + summed;
+    }
+  }
+  use.second = (buffers - 1) * (use.local + use.summed);
+  for (const auto& [place, bytes] : account.places) {
+    use.in_files += bytes - std::min(bytes, place.memory);
+    snapshot += std::min(bytes + one_each[place], place.memory) - std::min(bytes, place.memory);
+  }
+  if (copies_residuals(plan)) {
+    // The rank's own copy is encoded from a snapshot and waits to be sent. Of each rank that it keeps a copy for, it
+    // holds the last whole one and the next one, which is moved as it grows.
+    const auto kept_for = static_cast<std::uint64_t>(
+        std::ranges::count(copy_keepers(static_cast<std::size_t>(plan.options.world_size), plan.options.nodes), rank));
+    const std::uint64_t own = copy_bytes(plan, account);
+    use.replicas = (own > 0 ? snapshot + 2 * own : 0) + 3 * kept_for * copy_bytes(plan, first);
+  }
+}
+
+Account account_of(const Plan& plan, int rank, std::size_t most_level) {
+  Account account = counted(plan, rank, most_level);
+  const Account first = rank == 0 || !copies_residuals(plan) ? account : counted(plan, 0, most_level);
+  add_residuals(plan, rank, first, account);
+  return account;
+}
+
+// Returns the use of rank 0 if the residuals of a group took so many bytes each.
+MemoryUse use_with(const Plan& plan, const Account& account, std::size_t group, std::uint64_t bytes_each) {
+  Account other{.use = {.copies = account.use.copies, .frames = account.use.frames},
+                .residuals = account.residuals,
+                .bytes_each = account.bytes_each};
+  other.bytes_each[group] = bytes_each;
+  const Account first = other;
+  add_residuals(plan, 0, first, other);
+  return other.use;
+}
+
+// Returns what each choice saves of the memory of rank 0, the largest saving first: int8 without error feedback in a
+// group whose codec needs residuals, residuals in bf16 where they are f32, and half of the bytes in flight. What lies
+// in a file takes no memory, so less of it saves none.
 std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
   std::vector<Saving> savings;
+  const auto add = [&](std::string choice, std::uint64_t bytes) {
+    if (bytes < account.use.session()) {
+      savings.push_back({std::move(choice), account.use.session() - bytes});
+    }
+  };
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
-    if (account.residuals[group] > 0) {
-      savings.push_back({plan.groups[group].name + ": int8 without error feedback", account.residuals[group]});
-      if (plan.options.packs_frames && plan.groups[group].policy.residuals.dtype == DType::f32) {
-        savings.push_back(
-            {plan.groups[group].name + R"(: residuals = { dtype = "bf16" })", account.residuals[group] / 2});
-      }
+    const std::string& name = plan.groups[group].name;
+    add(name + ": int8 without error feedback", use_with(plan, account, group, 0).session());
+    if (plan.options.packs_frames && plan.groups[group].policy.residuals.dtype == DType::f32) {
+      add(name + R"(: residuals = { dtype = "bf16" })",
+          use_with(plan, account, group, element_bytes(DType::bf16)).session());
     }
   }
   const std::uint64_t in_flight = plan.in_flight_bytes / 2;
-  if (const std::uint64_t frames = account.frames(in_flight); frames < account.use.frames) {
-    savings.push_back({"[bucket] in_flight = \"" + format_bytes(in_flight) + "\"", account.use.frames - frames});
-  }
+  add("[bucket] in_flight = \"" + format_bytes(in_flight) + "\"",
+      account.use.session() - (account.use.frames - account.frames(in_flight)));
   std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
   return savings;
 }
@@ -255,6 +324,7 @@ std::string explain_memory(const Plan& plan) {
     add("of these in a file in " + place.folder, bytes - std::min(bytes, place.memory));
   }
   add("copies of sync modes", use.copies);
+  add("copies for other ranks, [elastic] replicate", use.replicas);
   add("frames, at most", use.frames);
   rows.push_back({"the session, in all", format_bytes(use.session())});
   std::string text = '\n' + text::table(rows, "lr");

@@ -21,10 +21,11 @@ struct MemoryUse {
   std::uint64_t second = 0;     // second buffers of residuals, where a step can be undone
   std::uint64_t in_files = 0;   // what of these three lies in files, where it does not fit into memory
   std::uint64_t copies = 0;     // values that sync modes keep beside the gradients
+  std::uint64_t replicas = 0;   // copies of residuals: its own that is sent, and those that it keeps for other ranks
   std::uint64_t frames = 0;     // most that the frames under way take at once
 
   /// All memory that the session takes: everything but the gradients.
-  [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + frames; }
+  [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + replicas + frames; }
   /// The memory of residuals.
   [[nodiscard]] std::uint64_t residuals() const noexcept { return local + summed + second - in_files; }
 };

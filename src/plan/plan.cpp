@@ -32,6 +32,7 @@ class Planner {
     plan_.chunk_bytes = policy.chunk_bytes;
     plan_.join_bytes = policy.device.join_bytes;
     plan_.in_flight_bytes = policy.in_flight_bytes;
+    plan_.elastic = policy.elastic.value_or(Policy::Elastic());
     plan_.deterministic = policy.deterministic;
     plan_.auto_options = policy.auto_options;
     plan_.link = policy.link;

@@ -88,6 +88,7 @@ struct Plan {
   Policy::AutoOptions auto_options;  // for the choice of codecs, and for the advice on the batch
   std::optional<Link> link;          // given by the policy, so not measured
   std::optional<Policy::Batch> batch;
+  Policy::Elastic elastic;          // for the memory of copies of residuals
   std::vector<TensorPlan> tensors;  // in order of add
   std::vector<Group> groups;        // rules in order of the file, then default, then small; none is empty
   std::vector<Bucket> buckets;      // in the order in which they start

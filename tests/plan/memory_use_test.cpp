@@ -91,6 +91,32 @@ TEST(MemoryUse, CountsCopiesOfSyncModes) {
   EXPECT_EQ(memory_of(plan_with("[defaults]\nsync = { every = 16, outer = {} }\n", options)).copies, 3 * kBytes);
 }
 
+// A copy is encoded from a snapshot and waits to be sent; of each rank it keeps one for, a rank holds the last copy and
+// the next one while that grows. Packing may save nothing. Mutation tried: kept copies are not counted.
+TEST(MemoryUse, CountsCopiesForOtherRanks) {
+  const auto with = [](const std::string& copies, PlanOptions options, int rank = 0, const std::string& more = "") {
+    options.undoable = true;
+    return memory_of(
+        plan_with("[defaults]\ncodec = \"int4\"\nsecond_hop = \"exact\"\n" + more + "[elastic]\n" + copies, options),
+        rank);
+  };
+  const std::string exact = "replicate = \"1 step\"\nreplicate_as = \"exact\"\n";
+  const PlanOptions two{.world_size = 2};
+  EXPECT_EQ(with("", two).replicas, 0U);
+  EXPECT_EQ(with(exact, {.world_size = 1}).replicas, 0U);
+  EXPECT_EQ(with(exact, two).replicas, (1 + 2 + 3) * kBytes);
+  EXPECT_EQ(with("replicate = \"9 steps\"\n", two).replicas, kBytes + (2 + 3) * kBytes / 2);
+  EXPECT_EQ(with(exact, two, 0, "residuals = { dtype = \"bf16\" }\n").replicas, (1 + 2 + 3) * kBytes / 2);
+  EXPECT_EQ(with(exact, two, 0, "residuals = { store = \"file:/scratch\", memory = \"1MiB\" }\n").replicas,
+            (2 + 3) * kBytes)
+      << "the snapshot lies in the file";
+  EXPECT_EQ(with(exact, two).session(), with("", two).session() + 6 * kBytes);
+  // The one rank of the second node keeps the copies of all others.
+  const PlanOptions uneven{.world_size = 3, .nodes = {0, 0, 1}};
+  EXPECT_EQ(with(exact, uneven, 2, "algorithm = \"two_shot\"\n").replicas, (1 + 2 + 2 * 3) * kBytes);
+  EXPECT_EQ(with(exact, uneven, 1, "algorithm = \"two_shot\"\n").replicas, (1 + 2) * kBytes);
+}
+
 TEST(MemoryUse, FramesStayWithinTheirBound) {
   const std::string small = "[bucket]\nin_flight = \"256KiB\"\n";
   const MemoryUse bound =

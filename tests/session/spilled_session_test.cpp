@@ -11,10 +11,12 @@
 #include <functional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "elastic_job.hpp"
 #include "memory/file_requests.hpp"
+#include "memory/process_pool.hpp"
 #include "model.hpp"
 #include "plan/memory_use.hpp"
 #include "tests/support/ranks.hpp"
@@ -24,7 +26,9 @@ namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string with_store(const std::string& rules, const std::string& residuals) {
   return "version = 1\n[defaults]\n" + std::string(residuals.empty() ? "" : "residuals = { " + residuals + " }\n") +
@@ -227,6 +231,39 @@ TEST(SpilledSession, AFullDiskIsAnErrorBeforeTheFirstStep) {
   EXPECT_THAT(messages, ::testing::Contains(HasSubstr("No space left on device")));
 }
 
+// Copies for other ranks lie in memory even where residuals do not, so they may be what does not fit. Mutation tried:
+// the check counts residuals and frames alone, and the session trains.
+TEST(SpilledSession, CopiesForOtherRanksThatDoNotFitAreAnErrorBeforeTheFirstStep) {
+  const ScratchFolder folder;
+  for (const std::string& residuals : {std::string(), "residuals = { " + stored(folder.path()) + " }\n"}) {
+    auto processes = make_inproc_processes(2);
+    std::vector<std::string> messages(2);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < 2; ++i) {
+      threads.emplace_back([&, i, own = std::move(processes[i])]() mutable {
+        try {
+          Session session(std::move(own), Policy::parse("version = 1\nfloor = 0\n[bucket]\nin_flight = \"256KiB\"\n"
+                                                        "[memory]\nlimit = \"24MiB\"\n[elastic]\n"
+                                                        "replicate = \"1 step\"\nreplicate_as = \"exact\"\n"
+                                                        "[defaults]\ncodec = \"int4\"\n" +
+                                                        residuals));
+          std::vector<float> gradient(1'000'000, 1.0F);
+          session.ready(session.add("large", view(gradient.data(), gradient.size())));
+          EXPECT_TRUE(session.finish().repeat) << "a step counts: " << residuals;  // the other rank left
+        } catch (const Error& error) {
+          messages[i] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    memory::configure_page_pool({}, std::nullopt, 1);
+    EXPECT_THAT(messages,
+                Contains(AllOf(HasSubstr("of their copies ([elastic] replicate)"), HasSubstr("the limit is 24MiB"))));
+  }
+}
+
 TEST(SpilledSession, ThePlanTellsWhatLiesWhere) {
   const Policy policy = Policy::parse(
       with_store("codec = \"int4\"\nsecond_hop = \"exact\"\n", "store = \"file:/scratch\", memory = \"1MiB\""));
@@ -237,6 +274,8 @@ TEST(SpilledSession, ThePlanTellsWhatLiesWhere) {
   EXPECT_EQ(use.in_files, std::uint64_t{7} << 20);
   EXPECT_EQ(use.residuals(), std::uint64_t{1} << 20);
   EXPECT_THAT(plan.explain(), HasSubstr("of these in a file in /scratch"));
+  EXPECT_THAT(plan.explain(), HasSubstr("int8 without error feedback saves 1MiB\n")) << "the file is no memory";
+  EXPECT_THAT(plan.explain(), Not(HasSubstr("bf16"))) << "a file of half the size leaves as much in memory";
   EXPECT_EQ(plan::residuals_by_place(plan, 0).begin()->second, std::uint64_t{8} << 20);
   Policy made = Policy::uniform("int4");
   made.defaults.residuals = {.store = "/scratch", .memory = std::uint64_t{1} << 20};

@@ -1,10 +1,12 @@
 #include "session/host/bucket_runner.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/log.hpp"
 #include "base/processor_cores.hpp"
+#include "base/units.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
 #include "observe/record.hpp"
@@ -89,13 +91,16 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
 std::size_t BucketRunner::level_with_memory(const plan::Plan& plan) const {
   const std::uint64_t held = residuals_.store().resident_bytes();
   const auto bytes = [held](const plan::MemoryUse& use) {
-    return use.frames + use.residuals() - std::min(held, use.residuals());
+    return use.frames + use.replicas + use.residuals() - std::min(held, use.residuals());
   };
   const std::size_t level = plan::level_that_fits(plan, info().rank, [&](const plan::MemoryUse& use) {
                               return memory::page_pool().has_room(bytes(use));
                             }).value_or(plan.most_level);
-  memory::page_pool().require(bytes(memory_of(plan, info().rank, level)),
-                              "steps of this plan need, for residuals and frames,");
+  const plan::MemoryUse use = memory_of(plan, info().rank, level);
+  memory::page_pool().require(
+      bytes(use), use.replicas == 0 ? std::string("steps of this plan need, for residuals and frames,")
+                                    : "steps of this plan need, for residuals, frames and " +
+                                          format_bytes(use.replicas) + " of their copies ([elastic] replicate),");
   return level;
 }
 
