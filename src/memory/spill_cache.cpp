@@ -8,8 +8,9 @@
 namespace gradwire::memory {
 namespace {
 
-// How far ahead pages are read.
+// How far ahead pages are read, and how many go at once, as shares of the memory and in bytes.
 constexpr std::uint64_t kAheadShare = 16;
+constexpr std::uint64_t kEvictShare = 8;
 constexpr std::uint64_t kMostAhead = std::uint64_t{16} << 20;
 
 PageFileOptions with_units(PageFileOptions options) {
@@ -41,7 +42,11 @@ std::vector<SpillCache::Number> SpillCache::add(std::size_t bytes, std::size_t p
   for (Number& number : numbers) {
     if (free_pages_.empty()) {
       pages_.emplace_back();
-      free_pages_.reserve(pages_.size());
+      for (std::vector<Number>* list : {&free_pages_, &resident_}) {
+        if (list->capacity() < pages_.size()) {
+          list->reserve(2 * pages_.size());
+        }
+      }
       free_pages_.push_back(static_cast<Number>(pages_.size() - 1));
     }
     number = free_pages_.back();
@@ -113,9 +118,12 @@ void SpillCache::settle_quietly(Page& page) noexcept {
   }
 }
 
-void SpillCache::take_memory(Page& page) {
+void SpillCache::take_memory(Number number) {
+  Page& page = pages_[number];
   make_room(page.bytes);
   page.memory = Block(page.bytes, MemoryUse::residuals);
+  page.slot = resident_.size();
+  resident_.push_back(number);  // has room for all
   statistics_.resident += page.bytes;
   statistics_.high_water = std::max(statistics_.high_water, statistics_.resident);
 }
@@ -123,6 +131,9 @@ void SpillCache::take_memory(Page& page) {
 void SpillCache::give_memory(Page& page) noexcept {
   if (!page.memory.empty()) {
     page.memory.release();
+    resident_[page.slot] = resident_.back();
+    pages_[resident_.back()].slot = page.slot;
+    resident_.pop_back();
     statistics_.resident -= page.bytes;
   }
 }
@@ -134,21 +145,15 @@ void SpillCache::make_room(std::size_t bytes) {
       reclaim_written(true);
       continue;
     }
-    const std::optional<Number> victim = find_victim();
-    if (!victim) {
+    if (!evict(statistics_.resident + bytes - memory_)) {
       return;  // nothing is resident: the page itself is larger than the limit
-    }
-    settle(pages_[*victim]);
-    if (pages_[*victim].dirty) {
-      begin_write(*victim);
-    } else {
-      give_memory(pages_[*victim]);
     }
   }
 }
 
-void SpillCache::begin_read(Page& page) {
-  take_memory(page);
+void SpillCache::begin_read(Number number) {
+  Page& page = pages_[number];
+  take_memory(number);
   try {
     page.request = file_.read(static_cast<PageFile::Page>(page.place), {page.memory.data(), page.bytes});
   } catch (...) {
@@ -193,40 +198,63 @@ void SpillCache::reclaim_written(bool waits) {
   }
 }
 
-// Returns the page that is needed last, first among those that may go; none where nothing is in memory.
-std::optional<SpillCache::Number> SpillCache::find_victim() {
-  std::optional<Number> victim;
-  std::pair<bool, std::uint64_t> best;
-  for (Number number = 0; number < pages_.size(); ++number) {
-    const Page& page = pages_[number];
-    if (page.memory.empty()) {
-      continue;
-    }
-    std::uint64_t distance = page.position > at_ ? page.position - at_ : 0;
-    if (page.position == 0 || (page.round == round_ && page.finished)) {
-      distance = order_.size() + page.position + 1;
-    }
-    if (const std::pair rank(!page.hot, page.io == Io::none ? distance : 0); !victim || rank > best) {
-      victim = number;
-      best = rank;
-    }
+// Returns how many pages of a round come before the page is needed. Pages that this round is done with, or that are in
+// none, are further than all others.
+std::uint64_t SpillCache::distance_of(const Page& page) const {
+  if (page.position == 0 || (page.round == round_ && page.finished)) {
+    return order_.size() + page.position + 1;
   }
-  return victim;
+  return page.position > at_ ? page.position - at_ : 0;
+}
+
+// Lets pages go until `bytes` are free or being written: those that are needed last, first among those that may go.
+// Goes on with some that this round does not need, so that one search serves many pages, and they are written at once.
+// Returns false where nothing is in memory.
+bool SpillCache::evict(std::size_t bytes) {
+  struct Candidate {
+    bool cold;
+    std::uint64_t distance;
+    Number number;
+    [[nodiscard]] auto operator<=>(const Candidate&) const = default;
+  };
+  std::vector<Candidate> candidates;
+  candidates.reserve(resident_.size());
+  for (const Number number : resident_) {
+    const Page& page = pages_[number];
+    candidates.push_back({!page.hot, page.io == Io::none ? distance_of(page) : 0, number});
+  }
+  statistics_.compared += candidates.size();
+  std::make_heap(candidates.begin(), candidates.end());
+  const std::uint64_t most = std::min(memory_ / kEvictShare, kMostAhead);
+  std::uint64_t gone = 0;
+  for (auto end = candidates.end(); end != candidates.begin() && gone < std::max<std::uint64_t>(bytes, most);) {
+    const Candidate& next = candidates.front();
+    if (gone >= bytes && (!next.cold || next.distance <= order_.size())) {
+      break;
+    }
+    Page& page = pages_[next.number];
+    settle(page);
+    gone += page.bytes;
+    page.dirty ? begin_write(next.number) : give_memory(page);
+    std::pop_heap(candidates.begin(), end--);
+  }
+  return gone > 0;
 }
 
 // Makes a page resident, with its content.
-void SpillCache::bring(Page& page) {
+void SpillCache::bring(Number number) {
+  Page& page = pages_[number];
   settle(page);
   if (!page.memory.empty()) {
     return;
   }
   if (page.holds) {
     statistics_.demanded += page.bytes;
-    begin_read(page);
+    begin_read(number);
     settle(page);
     return;
   }
-  take_memory(page);
+  take_memory(number);
   std::memset(page.memory.data(), 0, page.bytes);
   page.holds = true;
   page.dirty = true;
@@ -239,7 +267,7 @@ void SpillCache::read(Number number, std::size_t offset, std::span<std::byte> to
     std::memset(to.data(), 0, to.size());
   } else {
     if (page.io != Io::writes) {  // memory that is being written may be read
-      bring(page);
+      bring(number);
     }
     std::memcpy(to.data(), page.memory.data() + offset, to.size());
   }
@@ -250,10 +278,10 @@ void SpillCache::write(Number number, std::size_t offset, std::span<const std::b
   const MutexLock lock(mutex_);
   Page& page = pages_[number];
   if (from.size() == page.used && page.io == Io::none && page.memory.empty()) {
-    take_memory(page);
+    take_memory(number);
     page.holds = true;
   } else {
-    bring(page);
+    bring(number);
   }
   std::memcpy(page.memory.data() + offset, from.data(), from.size());
   page.dirty = true;

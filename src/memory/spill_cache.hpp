@@ -24,6 +24,7 @@ struct SpillStatistics {
   std::uint64_t resident = 0;    // in memory now, requests under way included
   std::uint64_t high_water = 0;  // the most that ever was
   std::uint64_t demanded = 0;    // bytes that were read only when they were needed, not ahead
+  std::uint64_t compared = 0;    // pages that were looked at to find those that make room
   PageFileStatistics file;
 };
 
@@ -55,6 +56,7 @@ class SpillCache {
   struct Page {
     Block memory;              // empty: not resident
     std::size_t bytes = 0;     // a multiple of kFileUnit
+    std::size_t slot = 0;      // in resident_, where it is resident
     std::size_t used = 0;      // of them; only the last page of an array has fewer
     std::int64_t place = -1;   // its first unit in the file; negative: none
     PageFile::Ticket request;  // of `io`
@@ -81,16 +83,17 @@ class SpillCache {
   void read(Number page, std::size_t offset, std::span<std::byte> to, Access access);
   void write(Number page, std::size_t offset, std::span<const std::byte> from, Access access);
 
-  void bring(Page& page) REQUIRES(mutex_);
+  void bring(Number number) REQUIRES(mutex_);
   void settle(Page& page) REQUIRES(mutex_);
   void settle_quietly(Page& page) noexcept REQUIRES(mutex_);
-  void take_memory(Page& page) REQUIRES(mutex_);
+  void take_memory(Number number) REQUIRES(mutex_);
   void give_memory(Page& page) noexcept REQUIRES(mutex_);
   void make_room(std::size_t bytes) REQUIRES(mutex_);
-  void begin_read(Page& page) REQUIRES(mutex_);
+  void begin_read(Number number) REQUIRES(mutex_);
   void begin_write(Number number) REQUIRES(mutex_);
   void reclaim_written(bool waits) REQUIRES(mutex_);
-  [[nodiscard]] std::optional<Number> find_victim() REQUIRES(mutex_);
+  bool evict(std::size_t bytes) REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t distance_of(const Page& page) const REQUIRES(mutex_);
   void use(Number number, Access access, std::size_t bytes) REQUIRES(mutex_);
   void begin_round() REQUIRES(mutex_);
   void choose_hot() REQUIRES(mutex_);
@@ -105,6 +108,7 @@ class SpillCache {
   mutable Mutex mutex_;
   std::deque<Page> pages_ GUARDED_BY(mutex_);
   std::vector<Number> free_pages_ GUARDED_BY(mutex_);
+  std::vector<Number> resident_ GUARDED_BY(mutex_);  // in no order
   Places places_ GUARDED_BY(mutex_);
 
   std::uint64_t round_ GUARDED_BY(mutex_) = 1;

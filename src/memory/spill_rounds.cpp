@@ -90,7 +90,7 @@ void SpillCache::read_ahead() {
     if (statistics_.resident + page.bytes > memory_) {
       return;
     }
-    begin_read(page);
+    begin_read(order_[next % order_.size()]);
   }
 }
 
