@@ -43,7 +43,10 @@ class SpillCache {
   /// All arrays are gone by then.
   ~SpillCache();
 
-  /// Takes room on the disk for arrays of so many bytes in all. Error(invalid_argument) names the folder if it is full.
+  /// Returns the bytes that an array of so many takes of the file of a cache with so much memory: whole pages.
+  [[nodiscard]] static std::uint64_t room_of(std::size_t bytes, std::uint64_t memory);
+  /// Takes room on the disk for arrays whose room_of() is so many bytes in all. Error(invalid_argument) names the
+  /// folder if it is full.
   void reserve(std::uint64_t bytes);
   [[nodiscard]] std::uint64_t memory() const noexcept { return memory_; }
   [[nodiscard]] SpillStatistics statistics() const;

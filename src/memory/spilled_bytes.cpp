@@ -21,6 +21,14 @@ std::size_t page_bytes_of(std::size_t bytes, std::uint64_t memory) {
 
 }  // namespace
 
+std::uint64_t SpillCache::room_of(std::size_t bytes, std::uint64_t memory) {
+  if (bytes == 0) {
+    return 0;
+  }
+  const std::size_t page = page_bytes_of(bytes, memory);
+  return (bytes + page - 1) / page * page;
+}
+
 SpilledBytes::SpilledBytes(std::shared_ptr<SpillCache> cache, std::size_t bytes)
     : cache_(std::move(cache)), bytes_(bytes) {
   if (bytes > 0) {

@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "exchange/resolved_call.hpp"
 #include "exchange/window.hpp"
+#include "memory/spill_cache.hpp"
 #include "plan/copy_keepers.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
@@ -112,6 +113,7 @@ struct Saving {
 // Holds the use of a plan, and what its parts come from.
 struct Account {
   MemoryUse use;
+  std::map<exchange::ResidualPlace, std::uint64_t> room = {};    // bytes of the file of each, of one buffer
   std::vector<ResidualCounts> residuals;                         // by group
   std::vector<std::uint64_t> bytes_each;                         // of residuals, by group
   std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
@@ -131,11 +133,34 @@ bool copies_residuals(const Plan& plan) {
   return plan.options.undoable && plan.elastic.replicate > 0 && plan.options.world_size > 1;
 }
 
+// Returns the bytes that a bucket's residuals take of a file: each tensor has arrays of its own, of whole pages.
+std::uint64_t room_of(const Bucket& bucket, const exchange::ResidualUse& use, std::uint64_t bytes_each,
+                      std::uint64_t memory) {
+  std::uint64_t room = 0;
+  const auto add = [&](const exchange::ResidualUse::Range& range) {
+    for (const Bucket::Part& part : bucket.parts) {
+      const std::uint64_t first = std::max(range.first, part.offset);
+      const std::uint64_t past = std::min(range.first + range.count, part.offset + part.count);
+      const std::uint64_t bytes = first < past ? (past - first) * bytes_each : 0;
+      room += bytes < memory::kFileUnit ? 0 : memory::SpillCache::room_of(bytes, memory);  // small ones stay in memory
+    }
+  };
+  add(use.local);
+  add(use.owned);
+  std::for_each(use.summed.begin(), use.summed.end(), add);
+  return room;
+}
+
 // Counts the elements and the frames, which do not depend on how residuals are kept.
 Account counted(const Plan& plan, int rank, std::size_t most_level) {
   // A model has few kinds of buckets, and a lane of many ranks many instructions.
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
-  std::map<Kind, std::pair<ResidualCounts, Frames>> kinds;
+  struct Needs {
+    ResidualCounts residuals;
+    Frames frames;
+    std::vector<exchange::ResidualUse> uses;  // of each level or stage
+  };
+  std::map<Kind, Needs> kinds;
   Account account{.use = {}, .residuals = std::vector<ResidualCounts>(plan.groups.size()), .bytes_each = {}};
   for (const Group& group : plan.groups) {
     account.bytes_each.push_back(element_bytes(group.policy.residuals.dtype));
@@ -148,13 +173,21 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     }
     const auto [kind, fresh] =
         kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
-    auto& [residuals, frames] = kind->second;
+    auto& [residuals, frames, uses] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
-      const ResidualCounts kept = counts_of(call.call.residuals);
+      uses.push_back(call.call.residuals);
+      const ResidualCounts kept = counts_of(uses.back());
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
       const Frames held = frames_of(call);
       frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all), std::max(frames.rooms, held.rooms)};
+    }
+    if (const auto place = place_of(plan.groups[bucket.group].policy.residuals)) {
+      std::uint64_t room = 0;
+      for (const exchange::ResidualUse& use : uses) {
+        room = std::max(room, room_of(bucket, use, account.bytes_each[bucket.group], place->memory));
+      }
+      account.room[*place] += room;
     }
     account.residuals[bucket.group].local += residuals.local;
     account.residuals[bucket.group].summed += residuals.summed;
@@ -303,8 +336,12 @@ std::string codecs_above(const Plan& plan, std::size_t most_level) {
   return names;
 }
 
-std::map<exchange::ResidualPlace, std::uint64_t> residuals_by_place(const Plan& plan, int rank) {
-  return account_of(plan, rank, plan.most_level).places;
+std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, int rank) {
+  std::map<exchange::ResidualPlace, std::uint64_t> room = counted(plan, rank, plan.most_level).room;
+  for (auto& [place, bytes] : room) {
+    bytes *= buffers_of(plan) + (copies_residuals(plan) ? 1 : 0);  // a copy is encoded from a snapshot
+  }
+  return room;
 }
 
 std::string explain_memory(const Plan& plan) {

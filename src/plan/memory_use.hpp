@@ -45,8 +45,9 @@ struct MemoryUse {
 /// Returns the codecs of levels between `most_level` and plan.most_level, for people; empty if there are none.
 [[nodiscard]] std::string codecs_above(const Plan& plan, std::size_t most_level);
 
-/// Returns the bytes of residuals, second buffers included, that have their place in memory and a file together.
-[[nodiscard]] std::map<exchange::ResidualPlace, std::uint64_t> residuals_by_place(const Plan& plan, int rank);
+/// Returns the room on the disk that a rank's residuals take at each place, in bytes: whole pages, with second buffers,
+/// and with what copies for other ranks are made of. Checkpoints and saves take more while they are written.
+[[nodiscard]] std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, int rank);
 
 /// A table for people: bytes by purpose, and what the next smaller choices would save.
 [[nodiscard]] std::string explain_memory(const Plan& plan);

@@ -284,7 +284,14 @@ TEST(SpilledSession, ThePlanTellsWhatLiesWhere) {
   EXPECT_THAT(plan.explain(), HasSubstr("of these in a file in /scratch"));
   EXPECT_THAT(plan.explain(), HasSubstr("int8 without error feedback saves 1MiB\n")) << "the file is no memory";
   EXPECT_THAT(plan.explain(), Not(HasSubstr("bf16"))) << "a file of half the size leaves as much in memory";
-  EXPECT_EQ(plan::residuals_by_place(plan, 0).begin()->second, std::uint64_t{8} << 20);
+  EXPECT_EQ(plan::disk_room_of(plan, 0).begin()->second, std::uint64_t{8} << 20);
+  // Mutation tried: bytes are reserved, and not the pages of each array.
+  const plan::Plan small = plan::make_plan(
+      Policy::parse(
+          "version = 1\nfloor = 0\n[defaults]\ncodec = \"int4\"\nsecond_hop = \"exact\"\nalgorithm = \"two_shot\"\n"
+          "residuals = { store = \"file:/scratch\", memory = \"1MiB\" }\n"),
+      {{"a", 17000, DType::f32, 1}, {"b", 17000, DType::f32, 1}}, {.world_size = 2});
+  EXPECT_EQ(plan::disk_room_of(small, 0).begin()->second, 2 * 18 * memory::kFileUnit);
   Policy made = Policy::uniform("int4");
   made.defaults.residuals = {.store = "/scratch", .memory = std::uint64_t{1} << 20};
   EXPECT_THROW(static_cast<void>(plan::make_plan(made, {{"t", 100'000, DType::f32, 1}}, {.world_size = 2})), Error);

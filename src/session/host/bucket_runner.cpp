@@ -62,7 +62,7 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
 std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                              const std::string& parts, const std::string& beside) {
   residuals_.store().set_form(plan.residual_form(info().rank));
-  for (const auto& [place, bytes] : plan::residuals_by_place(plan, info().rank)) {
+  for (const auto& [place, bytes] : plan::disk_room_of(plan, info().rank)) {
     residuals_.store().reserve(place, bytes);
   }
   const std::size_t mine = level_with_memory(plan);
