@@ -124,6 +124,7 @@ StepOutcome ElasticSession::finish() {
   try {
     const StepEnd::Finishing finishing = engine_->step_end.prepare();
     engine_->device.settle();
+    residuals_.prepare_commit(*engine_);
     if (!elastic_->commit()) {
       throw Error(ErrorCode::aborted, "finish: the world changes", ErrorCause::world);
     }

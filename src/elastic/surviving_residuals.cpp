@@ -8,6 +8,11 @@
 
 namespace gradwire::session {
 
+void SurvivingResiduals::prepare_commit(Engine& engine) {
+  const MutexLock lock(engine.progress.wire);
+  engine.runner->undo()->prepare_commit();
+}
+
 void SurvivingResiduals::commit(Engine& engine) {
   const MutexLock lock(engine.progress.wire);
   const StepOutcome& outcome = engine.settled_step().outcome();

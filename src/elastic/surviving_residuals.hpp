@@ -15,6 +15,8 @@ class SurvivingResiduals {
  public:
   SurvivingResiduals(Elastic& elastic, Reduction reduction) : elastic_(elastic), reduction_(reduction) {}
 
+  /// Does what of commit() may fail, before the step counts.
+  void prepare_commit(Engine& engine);
   /// Makes this step's changes of residuals final, and sends copies of them to another rank where the policy says so.
   void commit(Engine& engine);
   /// The residuals of the survivors, plus the copies kept for ranks that ended. `before` is the engine of the last

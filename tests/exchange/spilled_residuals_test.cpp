@@ -1,13 +1,16 @@
 // A store of residuals that keeps most of them in a file, against one that keeps all of them in memory.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <random>
 #include <string>
 
 #include "exchange/residuals/residual_store.hpp"
+#include "gradwire/error.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::exchange {
@@ -146,6 +149,32 @@ TEST(SpilledResiduals, HoldWhatMemoryHoldsThroughEveryChange) {
       EXPECT_EQ(spilled.resident_bytes(), spilled.bytes() + spilled.second_bytes());
     }
   }
+}
+
+// What may fail comes before a step counts. The file is damaged in between. Mutation tried: without the
+// call of prepare_commit().
+TEST(SpilledResiduals, ACommitThatWasPreparedReadsNothing) {
+  const test::ScratchFolder folder;
+  constexpr std::uint64_t kCount = 200'000;
+  const ResidualKey key{0, codec::EncodeSite::local};
+  ResidualStore store;
+  store.set_form(form_in_file(DType::f32, folder));
+  store.keep(key, 0, kCount);
+  store.remember();
+  const std::vector<float> some(kCount / 2, 1.0F);
+  store.write(key, 0, some.size(), some.data());
+  store.commit();
+  store.write(key, some.size(), some.size(), some.data());  // other elements than before
+  store.prepare_commit();
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    if (std::filesystem::read_symlink(entry.path(), ignored).string().starts_with(folder.path().string() + "/")) {
+      ASSERT_EQ(::truncate(entry.path().c_str(), 0), 0);
+    }
+  }
+  EXPECT_NO_THROW(store.commit());
+  std::vector<float> all(kCount);
+  EXPECT_THROW(static_cast<void>(store.load(key, 0, kCount, all.data())), Error) << "nothing was damaged";
 }
 
 }  // namespace

@@ -108,6 +108,10 @@ class ResidualStore {
 
   /// From here on undo() restores the residuals of this moment, or of the last commit().
   void remember();
+  /// Does what of commit() may fail: copies values where a step writes other elements than the one before. undo() still
+  /// restores what it would have. Errors are those of memory::PageFile.
+  void prepare_commit();
+  /// Makes the changes final. It does not fail after a prepare_commit() with no change in between.
   void commit();
   /// Copies a tensor's residuals before they change, for a step that reads what it wrote before the next commit().
   void copy_before_changes(std::uint32_t tensor);

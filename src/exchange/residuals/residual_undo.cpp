@@ -85,6 +85,30 @@ void normalise(std::vector<Elements>& runs) {
   runs.resize(std::min(runs.size(), last + 1));
 }
 
+// Returns the elements of `runs` that are in none of `others`. Both are in order, and no two runs of one touch.
+template <class Elements>
+std::vector<Elements> without(const std::vector<Elements>& runs, const std::vector<Elements>& others) {
+  std::vector<Elements> left;
+  for (Elements run : runs) {
+    for (const Elements& other : others) {
+      if (other.begin >= run.end) {
+        break;
+      }
+      if (other.end <= run.begin) {
+        continue;
+      }
+      if (other.begin > run.begin) {
+        left.push_back({run.begin, other.begin});
+      }
+      run.begin = std::min(other.end, run.end);
+    }
+    if (run.begin < run.end) {
+      left.push_back(run);
+    }
+  }
+  return left;
+}
+
 template <class Elements>
 void copy(const std::vector<Elements>& runs, const ResidualStore::Values& from, ResidualStore::Values& to) {
   for (const Elements& run : runs) {
@@ -118,27 +142,40 @@ void ResidualStore::copy_before_changes(std::uint32_t tensor) {
 
 void ResidualStore::remember() { undo_.emplace().changes = changes_; }
 
-void ResidualStore::commit() {
+// Usually each step writes the same elements, and nothing has to be copied.
+void ResidualStore::prepare_commit() {
   if (!undo_) {
     return;
   }
   for (auto& [key, nexts] : undo_->next) {
-    std::vector<Range>& ranges = ranges_.at(key);
+    const std::vector<Range>& ranges = ranges_.at(key);
     for (std::size_t i = 0; i < nexts.size(); ++i) {
       Next& next = nexts[i];
       if (next.written.empty()) {
         continue;
       }
       normalise(next.written);
-      if (next.differs.empty() || next.differs == next.written) {  // usual: each step writes the same elements
-        std::swap(ranges[i].values, next.values);
-        std::swap(next.differs, next.written);
-      } else {
-        copy(next.written, next.values, ranges[i].values);
-        copy(next.differs, ranges[i].values, next.values);
+      if (next.differs != next.written) {
+        copy(without(next.differs, next.written), ranges[i].values, next.values);
         next.differs.clear();
       }
-      next.written.clear();
+    }
+  }
+}
+
+void ResidualStore::commit() {
+  if (!undo_) {
+    return;
+  }
+  prepare_commit();
+  for (auto& [key, nexts] : undo_->next) {
+    std::vector<Range>& ranges = ranges_.at(key);
+    for (std::size_t i = 0; i < nexts.size(); ++i) {
+      Next& next = nexts[i];
+      if (!next.written.empty()) {
+        std::swap(ranges[i].values, next.values);
+        next.differs = std::exchange(next.written, {});
+      }
     }
   }
   undo_->reshaped.clear();

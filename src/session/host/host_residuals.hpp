@@ -34,6 +34,7 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
     remembers_ = true;
     store_.remember();
   }
+  void prepare_commit() override { store_.prepare_commit(); }
   void commit() override { store_.commit(); }
   void undo_step() override { store_.undo(); }
 

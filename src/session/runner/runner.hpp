@@ -183,6 +183,8 @@ class StepUndo {
  public:
   /// Starts to record changes.
   virtual void remember() = 0;
+  /// Does what of commit() may fail, so that a step counts only where its residuals can be kept.
+  virtual void prepare_commit() {}
   /// Makes the step count, so that it can no longer be undone. Does nothing if no changes are recorded.
   virtual void commit() = 0;
   /// Restores the residuals of the last commit().
