@@ -257,7 +257,9 @@ TEST(SpilledSession, CopiesForOtherRanksThatDoNotFitAreAnErrorBeforeTheFirstStep
                                                         residuals));
           std::vector<float> gradient(1'000'000, 1.0F);
           session.ready(session.add("large", view(gradient.data(), gradient.size())));
-          EXPECT_TRUE(session.finish().repeat) << "a step counts: " << residuals;  // the other rank left
+          const StepOutcome outcome = session.finish();
+          // Where the other rank was refused first, this one goes on alone and copies nothing.
+          EXPECT_TRUE(outcome.repeat || session.world_size() == 1) << "a step counts: " << residuals;
         } catch (const Error& error) {
           messages[i] = error.what();
         }
