@@ -114,7 +114,7 @@ TEST_F(TcpProcesses, AJobThatHasEndedIsSaidSoAtOnce) {
   start(3);
   std::filesystem::copy_file(file_, file_ + ".kept");
   all_.clear();
-  EXPECT_THAT(error_of([&] { (void)join_plain(seconds(60)); }).what(), HasSubstr("No such file"));
+  EXPECT_THAT(error_of([&] { (void)join_plain(seconds(60)); }).what(), HasSubstr("its job has ended"));
   std::filesystem::rename(file_ + ".kept", file_);  // as killed processes leave it
   const auto begin = Clock::now();
   const Error error = error_of([&] { (void)join_plain(seconds(60)); });
