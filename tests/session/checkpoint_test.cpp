@@ -184,7 +184,9 @@ TEST(Checkpoint, ResidualsOfAnotherDtypeAreTakenOver) {
       trainer.session.save(folder.path());
       std::stringstream stream;
       trainer.session.save(stream);
-      bytes = transport->rank() == 0 ? stream.str() : bytes;
+      if (transport->rank() == 0) {
+        bytes = stream.str();
+      }
     });
     return bytes;
   };
