@@ -59,6 +59,9 @@ TEST(Protection, IsOffUnlessAskedFor) {
 }
 
 TEST(Protection, CoversMemoryOfBeforeAndOfLater) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers make mlock() do nothing";
+#endif
   for (const HugePages huge : {HugePages::madvise, HugePages::off}) {
     SystemPages pages;
     PagePool pool(pages);
@@ -80,6 +83,9 @@ TEST(Protection, CoversMemoryOfBeforeAndOfLater) {
 }
 
 TEST(Protection, EachKindAlone) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers make mlock() do nothing";
+#endif
   SystemPages pages;
   PagePool pool(pages, with({.not_dumped = true}));
   std::byte* const memory = pool.allocate(4096, MemoryUse::residuals);
@@ -105,8 +111,8 @@ TEST(Protection, OfWhatIsLeftOfARegion) {
 
 // A user who is not root, with a limit of nothing.
 TEST(Protection, ALimitThatDoesNotAllowItIsNamed) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "it intercepts mlock()";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers make mlock() do nothing";
 #endif
   const pid_t child = ::fork();
   if (child == 0) {
