@@ -145,7 +145,7 @@ class InprocTransport final : public Transport {
 
   void abort(const Error& error) noexcept override {
     const MutexLock lock(world_->mutex());
-    world_->abort({rank_, error});
+    world_->abort({rank_, Error(error.code(), error.what(), error.cause())});  // a text that no other thread frees
   }
 
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }

@@ -123,7 +123,8 @@ TransportCounters Counters::read() const noexcept {
 
 Error AbortReason::as_seen_by(int rank) const {
   if (rank == origin) {
-    return Error(error);
+    // Copies of an exception share their text, and this one may go to another thread.
+    return {error.code(), error.what(), error.cause()};
   }
   return {ErrorCode::aborted,
           "rank " + std::to_string(origin) + " gave up (" + std::string(to_string(error.code())) + "): " + error.what(),

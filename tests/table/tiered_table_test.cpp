@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -276,6 +277,8 @@ int round_of_killed_job(const fs::path& folder, const std::string& store, std::c
   EXPECT_EQ(::posix_spawn(&job, program.c_str(), &actions, nullptr, arguments, environ), 0);
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
+  pollfd first_save{.fd = ends[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&first_save, 1, 60000), 1);
   std::this_thread::sleep_for(life);
   EXPECT_EQ(::kill(job, SIGKILL), 0);
   int status = 0;
