@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr const char* kMarked = "q7Zp0marked1Xw9";
@@ -145,7 +144,7 @@ TEST(WrittenFiles, OneFunctionMakesAllFiles) {
       }
     }
   }
-  EXPECT_THAT(found, IsEmpty()) << "open files by open_to_write() of base/written_file.hpp";
+  EXPECT_THAT(found, ::testing::IsEmpty()) << "open files by open_to_write() of base/written_file.hpp";
 }
 
 }  // namespace
