@@ -42,7 +42,7 @@ std::chrono::nanoseconds interval_of(const TopOptions& options) {
   return interval;
 }
 
-// The place that the user named: as in GRADWIRE_METRICS, or a folder alone.
+// Parses the place that the user named: as in GRADWIRE_METRICS, or a folder alone.
 MetricsTarget target_of(const std::string& text) {
   for (const char* kind : {"file:", "http:", "unix:"}) {
     if (text.starts_with(kind)) {
@@ -54,7 +54,7 @@ MetricsTarget target_of(const std::string& text) {
   return target;
 }
 
-// The token for metrics over HTTP; empty: none.
+// Returns the token for metrics over HTTP; empty: none.
 std::string token_of(const TopOptions& options) {
   constexpr const char* kName = "GRADWIRE_METRICS_TOKEN";
   if (options.token_file) {
@@ -105,7 +105,7 @@ class Watch {
   }
 
  private:
-  std::optional<live::FolderReader> files_;  // one of the two
+  std::optional<live::FolderReader> files_;  // either this one or http_ is set
   std::optional<live::HttpReader> http_;
   std::optional<std::string> named_;
   std::string place_;  // the folder, or the address
