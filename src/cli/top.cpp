@@ -44,13 +44,26 @@ std::chrono::nanoseconds interval_of(const TopOptions& options) {
 
 // Parses the place that the user named: as in GRADWIRE_METRICS, or a folder alone.
 MetricsTarget target_of(const std::string& text) {
-  for (const char* kind : {"file:", "http:", "unix:"}) {
-    if (text.starts_with(kind)) {
-      return MetricsTarget::parse(text);
-    }
-  }
   MetricsTarget target;
-  target.directory = text;
+  const auto begins_with = [&](const char* kind) { return text.starts_with(kind); };
+  constexpr std::array kKinds{"file:", "http:", "otlp:", "unix:"};
+  if (std::none_of(kKinds.begin(), kKinds.end(), begins_with)) {
+    target.directory = text;
+    return target;
+  }
+  try {
+    target = MetricsTarget::parse(text);
+  } catch (const Error&) {  // its text is about GRADWIRE_METRICS
+    target = {};
+  }
+  const int places = (target.directory.empty() ? 0 : 1) + (target.sockets.empty() ? 0 : 1) + (target.http ? 1 : 0);
+  if (places != 1 || !target.otlp.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "top: \"" + text +
+                    "\" is not one place of metrics that it can read; name the directory of the job's "
+                    "GRADWIRE_METRICS=file:DIRECTORY or unix:DIRECTORY, or http:[ADDRESS:]PORT[+rank] with an address "
+                    "in numbers, such as http:127.0.0.1:9464+rank");
+  }
   return target;
 }
 

@@ -49,7 +49,9 @@ FolderSnapshot HttpReader::read() const {
       }
     } catch (const std::exception& error) {
       if (rank == 0) {
-        snapshot.problem = place + ": " + error.what();
+        snapshot.problem = place + ": " + error.what() +
+                           "; name the address of the job's GRADWIRE_METRICS=http:..., and with --token-file the token "
+                           "that it asks for";
         return snapshot;
       }
       snapshot.skipped.push_back({place, error.what()});
