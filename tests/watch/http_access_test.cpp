@@ -89,6 +89,7 @@ TEST_F(Http, OnlyThoseWithTheTokenReadMetrics) {
     for (const std::string& headers :
          std::vector<std::string>{"", "Authorization: Bearer \r\n", "Authorization: Bearer x\r\n",
                                   "Authorization: Bearer " + token.substr(1) + "\r\n",
+                                  "Authorization: Bearer " + token.substr(0, token.size() - 1) + "\r\n",
                                   "Authorization: Bearer " + token + "x\r\n", "Authorization: " + token + "\r\n",
                                   "Authorization: Basic " + token + "\r\n", "X-Authorization: Bearer " + token + "\r\n",
                                   "Authorization: Bearer x\r\nAuthorization: Bearer " + token + "\r\n",
