@@ -1,4 +1,4 @@
-// Windows of a device on host memory: opened as those of a real one are, with kernels that the test brings.
+// Opens the windows of a device on host memory as those of a GPU are opened, with the kernels of the test.
 #include <atomic>
 
 #include "exchange/stream/window_opening.hpp"
