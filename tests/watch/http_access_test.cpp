@@ -243,7 +243,6 @@ TEST_F(Http, SlowClientsAreEnded) {
   EXPECT_EQ(ended, 0);
 }
 
-// Mutation tried: connections are kept alive.
 TEST_F(Http, ManyConnectionsTakeLittleMemory) {
   const std::uint16_t port = free_ports();
   const int ended = served(port, [&] {
