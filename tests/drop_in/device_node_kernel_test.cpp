@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -202,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
             [](test::HostWindows& node, int rank) {
               node.gpu = "shared";
               node.resident = 5;
-              node.taken = rank == 1 ? 2 : 1;
+              node.reserved = std::make_shared<std::atomic<std::uint32_t>>(rank == 1 ? 2 : 1);
             },
             "do not fit on it at once"},
         Off{"two hosts", [](test::HostWindows& node, int rank) { node.host = rank == 0 ? "a" : "b"; }, ""}));
