@@ -294,13 +294,7 @@ int run(int argc, char** argv) {
   report["fio_bytes_per_second"] = number_or_null(median(fio) > 0 ? median(fio) : std::nan(""));
   report["bytes_per_second"] = median(rounds);
   report["memory"] = limit;
-  std::printf("%s\n%s\n", table.to_text().c_str(), text.c_str());
-  if (!options.json.empty()) {
-    write_report(options.json, report);
-  }
-  if (!options.markdown.empty()) {
-    write_text(options.markdown, to_document(text, table));
-  }
+  publish(text, table, {options.markdown, options.json}, report);
   return 0;
 }
 
