@@ -127,6 +127,8 @@ class ResidualStore {
   [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
   [[nodiscard]] bool has(const ResidualKey& key) const { return ranges_.contains(key); }
   [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return ranges_; }
+  /// Takes all residuals out, for another store. Undo finds none afterwards either.
+  [[nodiscard]] std::map<ResidualKey, std::vector<Range>> take_entries();
   /// Bytes of the residuals, in memory and in files.
   [[nodiscard]] std::uint64_t bytes() const;
   /// The same of the second buffers.
