@@ -1,4 +1,4 @@
-// How a SpillCache learns the order of a round, reads ahead, and writes behind.
+// The part of SpillCache that learns the order of a round, reads ahead, and writes behind.
 #include <algorithm>
 
 #include "gradwire/error.hpp"
@@ -7,7 +7,7 @@
 namespace gradwire::memory {
 namespace {
 
-// How many times what is read ahead the memory for pages that come and go has.
+// The memory for pages that come and go, in units of the bytes that are read ahead.
 constexpr std::uint64_t kMovingShares = 3;
 
 }  // namespace
@@ -94,7 +94,7 @@ void SpillCache::read_ahead() {
     try {
       begin_read(order_[next % order_.size()]);
     } catch (const Error&) {
-      return;  // whoever needs the page reads it, and gets the error
+      return;  // the thread that needs the page reads it, and gets the error
     }
   }
 }

@@ -41,7 +41,7 @@ std::map<ResidualKey, std::map<std::uint64_t, std::vector<std::byte>>> entries_o
   return entries;
 }
 
-// One change of both stores, and a comparison of what it gives back.
+// Changes both stores alike, and compares what they give back.
 class Pair {
  public:
   Pair(ResidualStore& spilled, ResidualStore& plain, std::uint32_t seed)

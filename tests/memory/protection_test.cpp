@@ -74,7 +74,7 @@ TEST(Protection, EachKindAlone) {
 }
 
 // Regions are given back in parts; what is left of them is protected when that is asked for.
-TEST(Protection, OfWhatIsLeftOfARegion) {
+TEST(Protection, CoversTheRestOfARegion) {
   SystemPages pages;
   std::byte* const memory = pages.map(3 * kRegionBytes, HugePages::off);
   ASSERT_NE(memory, nullptr);
@@ -87,7 +87,7 @@ TEST(Protection, OfWhatIsLeftOfARegion) {
   pages.protect({.locked = true});
 }
 
-// A user who is not root, with a limit of nothing.
+// The child is not root, and may lock nothing.
 TEST(Protection, ALimitThatDoesNotAllowItIsNamed) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers make mlock() do nothing";

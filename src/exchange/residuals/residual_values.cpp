@@ -12,7 +12,7 @@ namespace {
 std::uint16_t* halves(std::byte* bytes) { return reinterpret_cast<std::uint16_t*>(bytes); }
 const std::uint16_t* halves(const std::byte* bytes) { return reinterpret_cast<const std::uint16_t*>(bytes); }
 
-// Whether any of the values has other bits than the sign.
+// Returns whether any of the values has other bits than the sign.
 template <class Bits>
 bool any_nonzero_bits(const std::byte* values, std::uint64_t count) {
   constexpr auto kValue = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
