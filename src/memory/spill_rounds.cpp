@@ -77,6 +77,9 @@ void SpillCache::choose_hot() {
 // Begins to read the pages that come next, as far as there is memory without a wait.
 void SpillCache::read_ahead() {
   reclaim_written(false);
+  if (statistics_.resident == statistics_.bytes) {
+    return;  // nothing is left to read, so that no search is needed
+  }
   std::uint64_t bytes = 0;
   for (std::uint64_t next = at_; next < at_ + order_.size() && bytes < ahead_bytes_; ++next) {
     Page& page = pages_[order_[next % order_.size()]];
