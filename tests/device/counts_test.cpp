@@ -320,8 +320,8 @@ TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
   EXPECT_EQ(count({.world = 8, .bytes = kMiB, .weighted = true, .in_windows = true}).counts, (Counts{8, 2, 21, 12}));
 }
 
-// The host's time by the model: 3 us a kernel, 17.5 a group, .3 a message, .7 an event. docs/how-to/gpu.md has the times
-// of 40 buckets. Mutation tried: messages of buckets are not put together.
+// The host's time by the model: 3 us a kernel, 17.5 a group, .3 a message, .7 an event. docs/how-to/gpu.md has the
+// times of 40 buckets. Mutation tried: messages of buckets are not put together.
 TEST(DeviceCounts, SmallBucketsThatAreJoinedAreOneCall) {
   const auto microseconds = [](const Counts& counts) {
     return 3.0 * static_cast<double>(counts.kernels) + 17.5 * static_cast<double>(counts.groups) +
