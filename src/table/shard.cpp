@@ -271,6 +271,18 @@ std::vector<std::uint64_t> Shard::ids() const {
   return ids;
 }
 
+void Shard::add_blocks(std::vector<memory::Block*>& blocks) {
+  if (tier_) {
+    tier_->add_blocks(blocks);
+    return;
+  }
+  blocks.push_back(&index_->block());
+  for (const std::shared_ptr<Page>& page : pages_) {
+    blocks.push_back(&page->values.block());
+    blocks.push_back(&page->accumulators.block());
+  }
+}
+
 Shard::Row Shard::row_at(std::uint64_t id, const float* values, const float* accumulators) const noexcept {
   const std::size_t width = settings_.width;
   const bool with_state = settings_.optimizer == RowOptimizer::adagrad;

@@ -84,6 +84,9 @@ class Shard {
       tier_->give_back();
     }
   }
+  /// Adds the handles of the memory of rows and index to `blocks`, for PagePool::compact(). There must be no copy,
+  /// since other threads may read what it shares.
+  void add_blocks(std::vector<memory::Block*>& blocks);
   /// Null without a store.
   [[nodiscard]] const TieredRows* tier() const noexcept { return tier_.get(); }
 
