@@ -9,9 +9,9 @@
 
 namespace gradwire::transport {
 
-/// The transport itself where the job has no key (security/job_key.hpp; `of_policy` is the policy's text), and where
-/// it is sealed already, or has one rank; else make_sealed() over it, with the key of the file. `lock_memory` is that
-/// of lock_keys(). Error(unsupported) where the job has no key, but a session of this process has the key of its
+/// Returns the transport itself where the job has no key (security/job_key.hpp; `of_policy` is the policy's text), and
+/// where it is sealed already, or has one rank; else make_sealed() over it, with the key of the file. `lock_memory` is
+/// that of lock_keys(). Error(unsupported) where the job has no key, but a session of this process has the key of its
 /// policy, and is still there. Other errors are those of key_setting(), read_key_file(), lock_keys() and
 /// Cryptography::load().
 [[nodiscard]] std::shared_ptr<Transport> sealed_if_keyed(std::shared_ptr<Transport> inner,
