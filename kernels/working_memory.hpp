@@ -11,8 +11,8 @@ namespace gradwire::kernels {
 inline constexpr std::size_t kWorkingBytes = 65536;
 inline constexpr std::size_t kWorkingAlignment = 64;
 
-/// kWorkingBytes of the calling thread, the same at each call; undefined contents. Error(out_of_memory) at a thread's
-/// first call. In src/codec.
+/// Returns kWorkingBytes bytes of the calling thread, the same memory at each call, with undefined contents. A thread's
+/// first call may throw Error(out_of_memory). It is defined in src/codec.
 [[nodiscard]] void* working_memory();
 
 /// The same as a `Work`. A core that has it calls no other one that takes it too.

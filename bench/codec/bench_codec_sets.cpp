@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -154,10 +153,7 @@ int run(const Options& options) {
       "to "
       "memory. moved: a loop that moves the bytes of encoding and computes next to nothing, measured in the same "
       "way.\n";
-  std::fputs((head + "\n" + table.to_text()).c_str(), stdout);
-  if (!options.markdown.empty()) {
-    write_text(options.markdown, to_document(head, table));
-  }
+  publish(head, table, {options.markdown});
   return 0;
 }
 

@@ -88,10 +88,7 @@ void run(const Options& options) {
       " late, by chance. Score: time of a "
       "perfect uncompressed ring without latency, over that of this. Queue: the most that waited "
       "at a switch for one host's link.";
-  std::fputs((head + "\n\n" + table.to_text()).c_str(), stdout);
-  if (!options.markdown.empty()) {
-    write_text(options.markdown, to_document(head, table));
-  }
+  publish(head, table, {options.markdown});
 }
 
 }  // namespace

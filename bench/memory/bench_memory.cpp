@@ -205,13 +205,7 @@ int run(int argc, char** argv) {
     text += " Soak of " + std::to_string(options.soak) + " calls: " + format_bytes(first) +
             " held at most after 100, " + format_bytes(last) + " after all.";
   }
-  std::printf("%s\n%s\n", table.to_text().c_str(), text.c_str());
-  if (!options.json.empty()) {
-    write_report(options.json, report);
-  }
-  if (!options.markdown.empty()) {
-    write_text(options.markdown, to_document(text, table));
-  }
+  publish(text, table, {options.markdown, options.json}, report);
   return 0;
 }
 

@@ -3,7 +3,6 @@
 //   bench_residuals [--codecs int4,sign] [--mib 64] [--rounds 21] [--markdown FILE]
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -104,10 +103,7 @@ int run(const Options& options) {
                            " MiB of f32 gradients with residuals, one thread, " +
                            std::string(codec::active_instruction_set().name) + ", GB/s of gradients, medians of " +
                            std::to_string(options.rounds) + " rounds of both in turn; MiB of residuals.\n";
-  std::fputs((head + "\n" + table.to_text()).c_str(), stdout);
-  if (!options.markdown.empty()) {
-    write_text(options.markdown, to_document(head, table));
-  }
+  publish(head, table, {options.markdown});
   return 0;
 }
 

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -261,13 +260,7 @@ int run(int argc, char** argv) {
                            std::to_string(kWidth) + " f32 with Adagrad, " + options.memory +
                            " of memory a rank, which hold one row of " + fixed(held_for_one, 1) + "; the disk makes " +
                            fixed(disk, 0) + " random reads of 4 KiB a second\n";
-  std::printf("%s%s", head.c_str(), table.to_text().c_str());
-  if (!options.json.empty()) {
-    write_report(options.json, report);
-  }
-  if (!options.markdown.empty()) {
-    write_text(options.markdown, to_document(head, table));
-  }
+  publish(head, table, {options.markdown, options.json}, report);
   return 0;
 }
 

@@ -2,7 +2,6 @@
 // size of requests, the time of a step beside a session with all residuals in memory, and the peak of memory. Sessions
 // run in processes of their own, in turns, and medians count.
 //   bench_spill [--folder .] [--rounds 5] [--steps 20] [--compute-ms 100] [--json FILE] [--markdown FILE]
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,13 +10,13 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/units.hpp"
+#include "bench/memory/process_status.hpp"
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
@@ -26,6 +25,7 @@
 #include "gradwire/transport.hpp"
 #include "memory/process_pool.hpp"
 #include "memory/spill_cache.hpp"
+#include "tests/support/scratch_file_access.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -107,14 +107,8 @@ double rate_of_rounds(const std::string& folder) {
 // Returns the bytes of this process's scratch files that the page cache holds.
 std::uint64_t cached_bytes(const std::string& folder) {
   std::uint64_t bytes = 0;
-  const std::string place = std::filesystem::canonical(folder).string() + "/";
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code ignored;
-    if (!std::filesystem::read_symlink(entry.path(), ignored).string().starts_with(place)) {
-      continue;
-    }
-    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
-    const auto size = static_cast<std::size_t>(std::filesystem::file_size(entry.path(), ignored));
+  for (const int file : test::open_scratch_files(std::filesystem::canonical(folder))) {
+    const auto size = static_cast<std::size_t>(::lseek(file, 0, SEEK_END));
     void* const mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
     std::vector<unsigned char> pages((size + 4095) / 4096);
     if (mapped != MAP_FAILED && ::mincore(mapped, size, pages.data()) == 0) {
@@ -126,18 +120,6 @@ std::uint64_t cached_bytes(const std::string& folder) {
     ::close(file);
   }
   return bytes;
-}
-
-std::uint64_t peak_of_process() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word == "VmHWM:") {
-      std::uint64_t kibibytes = 0;
-      status >> kibibytes;
-      return kibibytes * 1024;
-    }
-  }
-  return 0;
 }
 
 struct Trained {
@@ -198,7 +180,7 @@ int be_child(const Options& options) {
   const memory::PagePoolStatistics pool = memory::page_pool().statistics();
   std::printf(
       "%.3f %.3f %llu %llu %llu\n", median(times[0]), median(times[1]),
-      static_cast<unsigned long long>(peak_of_process()), static_cast<unsigned long long>(cached),
+      static_cast<unsigned long long>(status_bytes("VmHWM:")), static_cast<unsigned long long>(cached),
       static_cast<unsigned long long>(pool.uses[static_cast<std::size_t>(memory::MemoryUse::residuals)].high_water));
   return 0;
 }
@@ -294,13 +276,7 @@ int run(int argc, char** argv) {
   report["fio_bytes_per_second"] = number_or_null(median(fio) > 0 ? median(fio) : std::nan(""));
   report["bytes_per_second"] = median(rounds);
   report["memory"] = limit;
-  std::printf("%s\n%s\n", table.to_text().c_str(), text.c_str());
-  if (!options.json.empty()) {
-    write_report(options.json, report);
-  }
-  if (!options.markdown.empty()) {
-    write_text(options.markdown, to_document(text, table));
-  }
+  publish(text, table, {options.markdown, options.json}, report);
   return 0;
 }
 

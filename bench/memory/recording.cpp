@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "bench/memory/process_status.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/transport.hpp"
 #include "memory/process_pool.hpp"
@@ -40,18 +41,6 @@ void train(std::shared_ptr<Transport> transport) {
   }
 }
 
-std::uint64_t status_field(const std::string& name) {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word == name) {
-      std::uint64_t kibibytes = 0;
-      status >> kibibytes;
-      return kibibytes * 1024;
-    }
-  }
-  return 0;
-}
-
 void touch(std::byte* memory, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += memory::kPageBytes) {
     static_cast<volatile std::byte*>(memory)[at] = std::byte{1};
@@ -71,7 +60,7 @@ Played play_by(const MemoryRecording& recording, Take take, Free free, bool touc
     std::size_t bytes = 0;
   };
   std::vector<Held> held(slots);
-  const std::uint64_t before = status_field("VmRSS:");
+  const std::uint64_t before = status_bytes("VmRSS:");
   const auto begin = Clock::now();
   for (int round = 0; round < rounds; ++round) {
     for (const MemoryEvent& event : recording) {
@@ -87,7 +76,7 @@ Played play_by(const MemoryRecording& recording, Take take, Free free, bool touc
     }
   }
   const std::chrono::duration<double, std::nano> time = Clock::now() - begin;
-  const std::uint64_t peak = status_field("VmHWM:");
+  const std::uint64_t peak = status_bytes("VmHWM:");
   return {time.count() / rounds / static_cast<double>(pairs), peak - std::min(peak, before)};
 }
 

@@ -57,13 +57,7 @@ class Rows {
   void tell(const Options& options) const {
     const std::string head = "What it costs to observe: " + std::to_string(options.step.ranks) + " ranks as threads, " +
                              options.bytes + " of gradients a step, " + options.step.codec + ".";
-    std::printf("%s\n%s", head.c_str(), table_.to_text().c_str());
-    if (!options.json.empty()) {
-      write_report(options.json, report_);
-    }
-    if (!options.markdown.empty()) {
-      write_text(options.markdown, to_document(head, table_));
-    }
+    publish(head, table_, {options.markdown, options.json}, report_);
   }
 
  private:

@@ -1,6 +1,5 @@
 // forecast_table shows the forecast of an observed job's report beside the times with codec auto in the same program.
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -66,13 +65,7 @@ int make(const std::string& observed, const std::string& auto_run, const std::st
   }
   const std::string head =
       "What an observed job forecasts for MPI_Allreduce, and what it then takes under codec auto, " + where + ":\n";
-  std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
-  if (!json.empty()) {
-    write_report(json, report);
-  }
-  if (!markdown.empty()) {
-    write_text(markdown, to_document(head, table));
-  }
+  publish(head, table, {markdown, json}, report);
   return 0;
 }
 

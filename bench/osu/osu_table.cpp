@@ -2,7 +2,6 @@
 // auto. A size is right if the median ratio of both is at most 1.03, or at most the ratio of two equal runs in 95% of
 // the rounds.
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <stdexcept>
@@ -132,13 +131,7 @@ int make(const std::string& folder, int rounds, const std::string& codec, const 
       ":\nwithout the drop-in (library), with it and no codec (observing), and with codec auto; medians of " +
       std::to_string(rounds) + " rounds; A/A: how far two equal runs differ in 95% of them; " + std::to_string(wrong) +
       " sizes slower\n";
-  std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
-  if (!json.empty()) {
-    write_report(json, report);
-  }
-  if (!markdown.empty()) {
-    write_text(markdown, to_document(head, table));
-  }
+  publish(head, table, {markdown, json}, report);
   return 0;
 }
 

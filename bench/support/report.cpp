@@ -110,4 +110,14 @@ void write_text(const std::string& file, const std::string& text) {
 
 void write_report(const std::string& file, const Json& report) { write_text(file, report.dump(2) + "\n"); }
 
+void publish(const std::string& head, const TextTable& table, const ResultFiles& files, const Json& report) {
+  std::fputs((head.substr(0, head.find_last_not_of('\n') + 1) + "\n\n" + table.to_text()).c_str(), stdout);
+  if (!files.json.empty()) {
+    write_report(files.json, report);
+  }
+  if (!files.markdown.empty()) {
+    write_text(files.markdown, to_document(head, table));
+  }
+}
+
 }  // namespace gradwire::bench

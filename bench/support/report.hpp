@@ -1,8 +1,10 @@
-// Makes the JSON that every benchmark writes: {schema, machine, rows, ...}.
+// Makes the JSON that every benchmark writes: {schema, machine, rows, ...}; prints and writes what a benchmark found.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "bench/support/text_table.hpp"
 
 namespace gradwire::bench {
 
@@ -21,5 +23,13 @@ using Json = nlohmann::ordered_json;
 /// Throws std::runtime_error that names the file.
 void write_text(const std::string& file, const std::string& text);
 void write_report(const std::string& file, const Json& report);
+
+/// Names the files of a benchmark's results; an empty name: that file is not written.
+struct ResultFiles {
+  std::string markdown;
+  std::string json = {};
+};
+/// Prints `head`, a blank line and the table, and writes both as a Markdown document, and `report` as JSON.
+void publish(const std::string& head, const TextTable& table, const ResultFiles& files, const Json& report = {});
 
 }  // namespace gradwire::bench

@@ -80,7 +80,7 @@ void add_to(void* page, const PlainFamily* family) noexcept {
 // A client that connects and sends nothing holds a thread until the limit; other clients get other threads meanwhile.
 constexpr int kThreads = 6;
 constexpr const char* kRequestLimit = "2000";  // ms
-constexpr const char* kMostBytes = "8192";     // of a request's head
+constexpr const char* kMostBytes = "8192";     // in the head of a request
 
 class Page final : public prometheus::Collectable {
  public:
@@ -128,7 +128,8 @@ bool is_authorized(const mg_request_info& request) {
          gradwire::equals_secret(std::string_view(found->value).substr(kScheme.size()), token());
 }
 
-// Answers what is no request for metrics of somebody who may read them, before the server reads or does anything else.
+// Refuses requests without the token, and all that are no plain request for metrics, before the server does anything
+// with them. Returns 0 for the others, which the server then answers.
 int check_request(mg_connection* client) noexcept {
   try {
     const mg_request_info& request = *mg_get_request_info(client);

@@ -198,6 +198,13 @@ ncclResult_t end(ncclComm_t comm, Ending ending, F&& free_comm) {
   return result;
 }
 
+/// Aborts a communicator that NCCL made together with one that was refused: the job gets an error for all of them.
+void abandon(ncclComm_t* where) noexcept {
+  if (ncclComm_t made = std::exchange(*where, nullptr); made != nullptr) {
+    end(made, Ending::abort, [=] { return GRADWIRE_NCCL_REAL(ncclCommAbort)(made); });
+  }
+}
+
 /// Runs `close_comm`, after which there are no more collectives on the communicator.
 template <typename F>
 ncclResult_t close(ncclComm_t comm, Ending ending, F&& close_comm) noexcept {
@@ -252,6 +259,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
   }
   CallGroup* group = open_group;
   open_group = nullptr;
+  const ncclResult_t ended = result;
   unseen([&] {
     if (ran) {
       for (const Entry& entry : group->calls) {
@@ -265,6 +273,11 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
       }
     }
   });
+  if (result != ended) {
+    for (const Newborn& child : group->newborn) {
+      abandon(child.where);
+    }
+  }
   if (ran && went_well(result)) {
     const ncclResult_t recorded = run_recorded(*group);
     result = recorded == ncclSuccess ? result : recorded;
@@ -309,9 +322,13 @@ REMEMBERED(ncclCommInitRankScalable,
              return born(result, newcomm, [&] { return described_by(config); });
            })
 REMEMBERED(ncclCommInitAll, (ncclComm_t * comm, int ndev, const int* devlist), {
-  ncclResult_t result = real(comm, ndev, devlist);
+  const ncclResult_t made = real(comm, ndev, devlist);
+  ncclResult_t result = made;
   for (int i = 0; comm != nullptr && went_well(result) && i < ndev; ++i) {
     result = born(result, comm + i, [] { return described_by(nullptr); });
+  }
+  for (int i = 0; result != made && i < ndev; ++i) {
+    abandon(comm + i);
   }
   return result;
 })

@@ -37,15 +37,15 @@ bool is_count(std::string_view text) {
 
 // Whether the value behind a name, which ends at a blank, may be a secret.
 bool is_secret(std::string_view name, std::string_view value) {
-  std::string its = lower(name);
-  erase_all(its, "tokenize");
+  std::string lowered = lower(name);
+  erase_all(lowered, "tokenize");
   if (is_count(value.substr(0, value.find_first_of(kBlank)))) {
-    erase_all(its, "tokens");
+    erase_all(lowered, "tokens");
   }
   constexpr std::array kWords{"key",    "token",      "secret",     "password",
                               "passwd", "passphrase", "credential", "authorization"};
   return std::any_of(kWords.begin(), kWords.end(),
-                     [&](const char* word) { return its.find(word) != std::string::npos; });
+                     [&](const char* word) { return lowered.find(word) != std::string::npos; });
 }
 
 // The name that ends where a separator stands; quotes and blanks may lie between, as in {"key": "X"}.

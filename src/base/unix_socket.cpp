@@ -42,7 +42,7 @@ class OwnedSocket {
 }
 
 OwnedSocket open_folder_of(const std::filesystem::path& path) noexcept {
-  const std::filesystem::path& folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   return OwnedSocket(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));  // NOLINT(*-vararg)
 }
 
@@ -66,7 +66,7 @@ int connect_in(const OwnedSocket& folder, const std::string& name) {
   return made.release();
 }
 
-// Throws an Error if there is something of that name that must stay.
+// Throws an Error if the name is taken by a file, or by a socket that somebody uses.
 void check_name(const OwnedSocket& folder, const std::string& name, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstatat(folder.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -81,18 +81,6 @@ void check_name(const OwnedSocket& folder, const std::string& name, const std::f
   const OwnedSocket other(connect_in(folder, name));
   if (other.get() >= 0 || errno != ECONNREFUSED) {
     refuse_name(path, "another process listens there; give each job a name of its own (GRADWIRE_JOB)");
-  }
-}
-
-// Whether the descriptor became ready before the deadline.
-bool wait_for(int descriptor, short events, Deadline deadline) noexcept {
-  while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-    pollfd waited{descriptor, events, 0};
-    const int ready = left <= 0 ? 0 : ::poll(&waited, 1, static_cast<int>(left));
-    if (ready >= 0 || errno != EINTR) {
-      return ready > 0;
-    }
   }
 }
 
@@ -113,7 +101,7 @@ int listen_at(const std::filesystem::path& path) {
   check_name(folder, name, path);
   OwnedSocket made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   constexpr int kWaiting = 16;
-  static_cast<void>(::unlinkat(folder.get(), unfinished.c_str(), 0));  // of a killed process with this number
+  static_cast<void>(::unlinkat(folder.get(), unfinished.c_str(), 0));  // left by a killed process with this number
   // The mode of the descriptor is that of the name from the moment that bind() makes it.
   if (made.get() < 0 || ::fchmod(made.get(), S_IRUSR | S_IWUSR) != 0 ||
       ::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
@@ -138,13 +126,24 @@ int connect_to(const std::filesystem::path& path) noexcept {
   }
 }
 
+bool wait_before(int descriptor, short events, Deadline deadline) noexcept {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    pollfd waited{descriptor, events, 0};
+    const int ready = left <= 0 ? 0 : ::poll(&waited, 1, static_cast<int>(left));
+    if (ready >= 0 || errno != EINTR) {
+      return ready > 0;
+    }
+  }
+}
+
 bool send_before(int descriptor, std::string_view text, Deadline deadline) noexcept {
   while (!text.empty()) {
     const ssize_t sent = ::send(descriptor, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       text.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(descriptor, POLLOUT, deadline)) {
+      if (!wait_before(descriptor, POLLOUT, deadline)) {
         return false;
       }
     } else if (errno != EINTR) {
@@ -156,7 +155,7 @@ bool send_before(int descriptor, std::string_view text, Deadline deadline) noexc
 
 bool receive_before(int descriptor, std::string& text, std::size_t most, Deadline deadline) {
   std::array<char, 8192> part{};
-  while (text.size() < most && wait_for(descriptor, POLLIN, deadline)) {
+  while (text.size() < most && wait_before(descriptor, POLLIN, deadline)) {
     const ssize_t got = ::recv(descriptor, part.data(), std::min(part.size(), most - text.size()), MSG_DONTWAIT);
     if (got > 0) {
       text.append(part.data(), static_cast<std::size_t>(got));

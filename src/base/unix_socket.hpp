@@ -10,7 +10,7 @@ namespace gradwire {
 
 /// Makes a socket that listens at the path, with mode 0600 from its first moment. A socket of that name is replaced if
 /// it is this user's and nobody listens there. Returns its descriptor, which the caller closes. Error(invalid_argument)
-/// names the path and what is in the way.
+/// names the path and the reason.
 [[nodiscard]] int listen_at(const std::filesystem::path& path);
 
 /// Connects; returns the descriptor, which does not block, or -1 with errno.
@@ -18,10 +18,12 @@ namespace gradwire {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
+/// Waits for `events` of poll(). False: none of them happened before the deadline.
+[[nodiscard]] bool wait_before(int descriptor, short events, Deadline deadline) noexcept;
 /// Sends all of the text by a descriptor that does not block. False: it could not be sent before the deadline.
 [[nodiscard]] bool send_before(int descriptor, std::string_view text, Deadline deadline) noexcept;
-/// Appends what arrives, once, so that `text` has at most `most` bytes. Returns false at the end of the stream, at the
-/// deadline, and where `text` is full.
+/// Waits until bytes arrive and appends them, up to `most` bytes in `text`. Returns false at the end of the stream, at
+/// the deadline, and if `text` is full.
 [[nodiscard]] bool receive_before(int descriptor, std::string& text, std::size_t most, Deadline deadline);
 
 }  // namespace gradwire

@@ -6,7 +6,7 @@
 
 namespace gradwire {
 
-/// Who may read a file that gradwire makes.
+/// The users whom a new file's mode lets read it.
 enum class Readers : std::uint8_t {
   owner,     // mode 0600, whatever the umask
   group,     // mode 0640 as far as the umask allows

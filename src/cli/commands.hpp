@@ -121,11 +121,11 @@ int doctor(const DoctorOptions& options, std::ostream& out);
 [[noreturn]] void become_doctor(const std::string& command, std::vector<std::string> arguments);
 
 struct TopOptions {
-  std::string folder;  // the FOLDER of GRADWIRE_METRICS=file:FOLDER, or all of the variable
+  std::string folder;  // a directory, or a target as in GRADWIRE_METRICS: file:, unix: or http:
   std::string interval = "1s";
   bool once = false;
   std::optional<std::string> job = std::nullopt;         // its name; none: the job that runs, or ran, last
-  std::optional<std::string> token_file = std::nullopt;  // of metrics over HTTP; none: as GRADWIRE_METRICS_TOKEN says
+  std::optional<std::string> token_file = std::nullopt;  // for metrics over HTTP; none: GRADWIRE_METRICS_TOKEN names it
 };
 /// Shows the ranks of a job that writes there, until q is typed on the terminal. Where standard output is no
 /// terminal, it writes one block of lines an interval to `out`. It waits for a missing folder. Throws an Error where

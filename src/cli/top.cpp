@@ -42,19 +42,32 @@ std::chrono::nanoseconds interval_of(const TopOptions& options) {
   return interval;
 }
 
-// The place that the user named: as in GRADWIRE_METRICS, or a folder alone.
+// Parses the place that the user named: as in GRADWIRE_METRICS, or a folder alone.
 MetricsTarget target_of(const std::string& text) {
-  for (const char* kind : {"file:", "http:", "unix:"}) {
-    if (text.starts_with(kind)) {
-      return MetricsTarget::parse(text);
-    }
-  }
   MetricsTarget target;
-  target.directory = text;
+  const auto begins_with = [&](const char* kind) { return text.starts_with(kind); };
+  constexpr std::array kKinds{"file:", "http:", "otlp:", "unix:"};
+  if (std::none_of(kKinds.begin(), kKinds.end(), begins_with)) {
+    target.directory = text;
+    return target;
+  }
+  try {
+    target = MetricsTarget::parse(text);
+  } catch (const Error&) {  // its text is about GRADWIRE_METRICS
+    target = {};
+  }
+  const int places = (target.directory.empty() ? 0 : 1) + (target.sockets.empty() ? 0 : 1) + (target.http ? 1 : 0);
+  if (places != 1 || !target.otlp.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "top: \"" + text +
+                    "\" is not one place of metrics that it can read; name the directory of the job's "
+                    "GRADWIRE_METRICS=file:DIRECTORY or unix:DIRECTORY, or http:[ADDRESS:]PORT[+rank] with an address "
+                    "in numbers, such as http:127.0.0.1:9464+rank");
+  }
   return target;
 }
 
-// The token for metrics over HTTP; empty: none.
+// Returns the token for metrics over HTTP; empty: none.
 std::string token_of(const TopOptions& options) {
   constexpr const char* kName = "GRADWIRE_METRICS_TOKEN";
   if (options.token_file) {
@@ -105,7 +118,7 @@ class Watch {
   }
 
  private:
-  std::optional<live::FolderReader> files_;  // one of the two
+  std::optional<live::FolderReader> files_;  // either this one or http_ is set
   std::optional<live::HttpReader> http_;
   std::optional<std::string> named_;
   std::string place_;  // the folder, or the address

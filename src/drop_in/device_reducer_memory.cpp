@@ -5,6 +5,20 @@
 #include "policy/stage.hpp"
 
 namespace gradwire::drop_in {
+namespace {
+
+// Returns the uses with factors at `any` address of device memory, which a dry run does not read. A rank may keep the
+// factor of a scaled sum there or on its host, and may change that from call to call, so all ranks must have the memory
+// for either.
+template <class Uses>
+Uses with_device_factors(Uses uses, const void* any) {
+  for (auto& use : uses) {
+    use.job.reduce.device_factor = use.job.reduce.scaled ? any : nullptr;
+  }
+  return uses;
+}
+
+}  // namespace
 
 FrameMemory::Kind DeviceReducer::kind_of(const Router::Route& route, const DeviceReduce& reduce, Sites sites) {
   const policy::Stage& stage = route.stage;
@@ -14,7 +28,7 @@ FrameMemory::Kind DeviceReducer::kind_of(const Router::Route& route, const Devic
           .keeps = sites.feedback,
           .holds_local = sites.held.local,
           .holds_owner = sites.held.owner,
-          .device_factor = reduce.device_factor != nullptr,
+          .scaled = reduce.scaled,
           .node_kernel = route.node_kernel};
 }
 
@@ -62,6 +76,10 @@ bool DeviceReducer::all_have_frames(const Router::Route& route, const DeviceRedu
       uses.push_back({exact, {.held = residuals.sites}, residuals});
     }
   }
+  if (reduce.scaled) {
+    const std::vector<Use> others = with_device_factors(uses, step_);
+    uses.insert(uses.end(), others.begin(), others.end());
+  }
   if (trials_) {
     trials_->give_back(configuration_.longest_wait());
   }
@@ -90,12 +108,20 @@ bool DeviceReducer::all_have_frames(std::span<const Job> jobs) {
     return agreed.value_or(false);
   }
   std::vector<Use> uses;
+  bool scaled = false;
   for (const Job& job : jobs) {
+    scaled = scaled || job.reduce.scaled;
     const Sites sites = sites_of(job);
     uses.push_back({job, sites, sites.feedback || sites.held.any() ? expected_residuals(job) : Residuals{}});
   }
   return frames_.ask(
-      run, [&](exchange::StreamBackend& backend) { play(backend, uses); },
+      run,
+      [&](exchange::StreamBackend& backend) {
+        play(backend, uses);
+        if (scaled) {
+          play(backend, with_device_factors(uses, step_));
+        }
+      },
       [this](bool mine) { return all_have(mine); });
 }
 

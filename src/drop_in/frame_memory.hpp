@@ -29,7 +29,7 @@ class FrameMemory {
     bool keeps = false;                                           // its place in the step keeps residuals
     bool holds_local = false;                                     // it adds those of ranks' own values
     bool holds_owner = false;                                     // it adds those of owners' sums
-    bool device_factor = false;                                   // a copy of the factor is made
+    bool scaled = false;                                          // a sum whose ranks have factors
     bool node_kernel = false;                                     // it has no messages
     friend auto operator<=>(const Kind&, const Kind&) = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
   };

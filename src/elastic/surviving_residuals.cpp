@@ -50,9 +50,8 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
   };
   // Each rank keeps its residuals. A rank that no longer owns the elements of an owner residual adds it to what it
   // sends.
-  for (const SavedResidual& residual : before.runner->held().save_residuals(*before.plan)) {
-    add(residual);
-  }
+  const bool had_any = before.runner->held().residual_bytes() > 0;
+  before.runner->held().hand_over(*before.plan, [&](const SavedResidual& residual) { add(residual); });
   // The error of few bits is sent with the next step, so an old copy would send it twice. The elements that topk leaves
   // out wait for many steps.
   const SyncModes* modes = sync_modes_of(before.parts);
@@ -64,7 +63,6 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
     }
     return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };
-  const bool had_any = before.runner->held().residual_bytes() > 0;
   for (const CopyRing::RankCopy& kept : elastic_.copies().take(elastic_.holders())) {
     bool any = false, all = true;
     for (const SavedResidual& residual : kept.copy.residuals) {

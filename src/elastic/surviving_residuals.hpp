@@ -15,12 +15,13 @@ class SurvivingResiduals {
  public:
   SurvivingResiduals(Elastic& elastic, Reduction reduction) : elastic_(elastic), reduction_(reduction) {}
 
-  /// Does what of commit() may fail, before the step counts.
+  /// Does the part of commit() that may fail, before the step counts.
   void prepare_commit(Engine& engine);
   /// Makes this step's changes of residuals final, and sends copies of them to another rank where the policy says so.
   void commit(Engine& engine);
-  /// The residuals of the survivors, plus the copies kept for ranks that ended. `before` is the engine of the last
-  /// world, `engine` the one that takes over from it, and `held` what sync modes hand over.
+  /// Returns the residuals of the survivors, plus the copies kept for ranks that ended. `before` is the engine of the
+  /// last world, which gives its residuals away, `engine` the one that takes over from it, and `held` the values that
+  /// sync modes hand over.
   [[nodiscard]] exchange::ResidualStore of(Engine& before, Engine& engine, const SavedState& held);
   /// A world begins, whose first step is `step`.
   void enter(std::uint64_t step) {

@@ -32,7 +32,7 @@ class FileThreads final : public FileRequests {
         threads_.emplace_back([this] { work(); });
       }
     } catch (const std::system_error&) {
-      // Those that were started do.
+      // The threads that were started are enough.
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (threads_.empty()) {

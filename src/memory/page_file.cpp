@@ -280,7 +280,7 @@ void PageFile::wait(Ticket ticket) {
   }
 }
 
-// Makes what the system left out: a part of a request, or one that it gave back.
+// Makes the part of a request that the system left out, or all of one that it gave back.
 void PageFile::complete(const Request& request) {
   const FileRequest& what = request.what;
   const std::int64_t result = request.result;

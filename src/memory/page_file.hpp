@@ -1,6 +1,6 @@
-// A scratch file of fixed-size pages for what does not fit into memory. The file has no name, is readable by its owner
-// only (mode 0600), and ends with the process, however that ends. Reads and writes are asynchronous and bypass the page
-// cache (O_DIRECT) where the file system allows it. Nothing in it survives, so nothing is ever synced.
+// A scratch file of fixed-size pages for data that does not fit into memory. The file has no name, is readable by its
+// owner only (mode 0600), and ends with the process, however that ends. Reads and writes are asynchronous and bypass
+// the page cache (O_DIRECT) where the file system allows it. Nothing in it survives, so nothing is ever synced.
 #pragma once
 
 #include <cstddef>
@@ -76,7 +76,7 @@ class PageFile {
   /// Error(corrupt): what was read is not what was written. Messages name the folder and what to do. Pages whose write
   /// failed have no content any more; after a failed read the file may be asked again.
   void wait(Ticket ticket);
-  /// Whether wait() would return, or throw, at once.
+  /// Returns whether wait() would return, or throw, at once.
   [[nodiscard]] bool done(Ticket ticket);
 
   /// Takes the room for pages [0, pages) on the disk, where the file system can do so. Error(invalid_argument) if it is

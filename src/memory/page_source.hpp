@@ -21,7 +21,7 @@ enum class HugePages : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(HugePages pages) noexcept;
 
-/// What the system does not do with memory that may reveal training data.
+/// Names the ways in which memory that may reveal training data is protected.
 struct Protection {
   bool not_dumped = false;  // leaves it out of core dumps (MADV_DONTDUMP)
   bool locked = false;      // keeps it out of swap (mlock), which takes the pages at once

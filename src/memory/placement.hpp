@@ -33,7 +33,7 @@ struct Placement {
 /// Binds a thread of this process, by its number in the kernel, to the placement's processors. Does nothing where there
 /// are none.
 void bind_thread(int thread, const Placement& placement) noexcept;
-/// The same for the calling thread.
+/// Does the same for the calling thread.
 inline void bind_this_thread(const Placement& placement) noexcept { bind_thread(0, placement); }
 
 /// Asks for pages of [data, data + bytes), which must not have been touched, on the placement's node; others take them

@@ -1,5 +1,5 @@
-// A file without a name, which ends with the process: for what does not fit into memory. Its owner alone may read it
-// (mode 0600).
+// A file without a name, which ends with the process, for data that does not fit into memory. Its owner alone may read
+// it (mode 0600).
 #pragma once
 
 #include <cstdint>

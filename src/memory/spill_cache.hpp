@@ -18,7 +18,7 @@
 
 namespace gradwire::memory {
 
-/// Bytes of a SpillCache.
+/// Counts the bytes of a SpillCache.
 struct SpillStatistics {
   std::uint64_t bytes = 0;       // of all arrays
   std::uint64_t resident = 0;    // in memory now, requests under way included
@@ -123,7 +123,7 @@ class SpillCache {
   SpillStatistics statistics_ GUARDED_BY(mutex_);
 };
 
-/// Bytes in a SpillCache: zeros at first. A copy has pages of its own in the same cache. Every function but the
+/// Holds bytes in a SpillCache, zeros at first. A copy has pages of its own in the same cache. Every function but the
 /// destructor may throw the errors of PageFile, after which the bytes are what they were before the call or, in the
 /// range of a write or a fill, in part the new ones.
 class SpilledBytes {
@@ -139,10 +139,10 @@ class SpilledBytes {
   [[nodiscard]] bool empty() const noexcept { return bytes_ == 0; }
   [[nodiscard]] const std::shared_ptr<SpillCache>& cache() const noexcept { return cache_; }
 
-  /// What a round does: each byte is loaded and then stored at most once in it.
+  /// A round calls these: it loads and then stores each byte at most once.
   void load(std::size_t first, std::span<std::byte> to) const { read(first, to, SpillCache::Access::load); }
   void store(std::size_t first, std::span<const std::byte> from) { write(first, from, SpillCache::Access::store); }
-  /// The same outside of rounds: for files, copies and changes of all bytes.
+  /// Do the same outside of rounds: for files, copies and changes of all bytes.
   void look(std::size_t first, std::span<std::byte> to) const { read(first, to, SpillCache::Access::look); }
   void replace(std::size_t first, std::span<const std::byte> from) { write(first, from, SpillCache::Access::look); }
   void fill_zero(std::size_t first, std::size_t bytes);

@@ -1,4 +1,4 @@
-// How a SpillCache learns the order of a round, reads ahead, and writes behind.
+// The part of SpillCache that learns the order of a round, reads ahead, and writes behind.
 #include <algorithm>
 
 #include "gradwire/error.hpp"
@@ -7,7 +7,7 @@
 namespace gradwire::memory {
 namespace {
 
-// How many times what is read ahead the memory for pages that come and go has.
+// The memory for pages that come and go, in units of the bytes that are read ahead.
 constexpr std::uint64_t kMovingShares = 3;
 
 }  // namespace
@@ -77,6 +77,9 @@ void SpillCache::choose_hot() {
 // Begins to read the pages that come next, as far as there is memory without a wait.
 void SpillCache::read_ahead() {
   reclaim_written(false);
+  if (statistics_.resident == statistics_.bytes) {
+    return;  // nothing is left to read, so that no search is needed
+  }
   std::uint64_t bytes = 0;
   for (std::uint64_t next = at_; next < at_ + order_.size() && bytes < ahead_bytes_; ++next) {
     Page& page = pages_[order_[next % order_.size()]];
@@ -94,7 +97,7 @@ void SpillCache::read_ahead() {
     try {
       begin_read(order_[next % order_.size()]);
     } catch (const Error&) {
-      return;  // whoever needs the page reads it, and gets the error
+      return;  // the thread that needs the page reads it, and gets the error
     }
   }
 }

@@ -1,4 +1,4 @@
-// Which rank keeps copies of which rank's residuals ([elastic] replicate).
+// Decides which rank keeps copies of which rank's residuals ([elastic] replicate).
 #pragma once
 
 #include <cstddef>

@@ -337,6 +337,10 @@ std::string codecs_above(const Plan& plan, std::size_t most_level) {
 }
 
 std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, int rank) {
+  if (std::none_of(plan.groups.begin(), plan.groups.end(),
+                   [](const Group& group) { return place_of(group.policy.residuals).has_value(); })) {
+    return {};
+  }
   std::map<exchange::ResidualPlace, std::uint64_t> room = counted(plan, rank, plan.most_level).room;
   for (auto& [place, bytes] : room) {
     bytes *= buffers_of(plan) + (copies_residuals(plan) ? 1 : 0);  // a copy is encoded from a snapshot

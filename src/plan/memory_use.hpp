@@ -19,7 +19,7 @@ struct MemoryUse {
   std::uint64_t local = 0;      // residuals of the rank's own values
   std::uint64_t summed = 0;     // residuals of sums that it makes: as an owner, and for its node
   std::uint64_t second = 0;     // second buffers of residuals, where a step can be undone
-  std::uint64_t in_files = 0;   // what of these three lies in files, where it does not fit into memory
+  std::uint64_t in_files = 0;   // the part of these three that lies in files, since it does not fit into memory
   std::uint64_t copies = 0;     // values that sync modes keep beside the gradients
   std::uint64_t replicas = 0;   // copies of residuals: its own that is sent, and those that it keeps for other ranks
   std::uint64_t frames = 0;     // most that the frames under way take at once
@@ -33,7 +33,7 @@ struct MemoryUse {
 /// Returns the most that any stage of the plan, or any level of codec = "auto" up to plan.most_level, needs. Rank 0
 /// owns a largest shard.
 [[nodiscard]] MemoryUse memory_of(const Plan& plan, int rank = 0);
-/// The same up to another level.
+/// Returns the same up to another level.
 [[nodiscard]] MemoryUse memory_of(const Plan& plan, int rank, std::size_t most_level);
 /// Returns the last level of codec = "auto" up to which memory_of() fits, as `fits` says, or 0 if that does not; no
 /// value if the codec of no bucket is chosen.
@@ -46,10 +46,11 @@ struct MemoryUse {
 [[nodiscard]] std::string codecs_above(const Plan& plan, std::size_t most_level);
 
 /// Returns the room on the disk that a rank's residuals take at each place, in bytes: whole pages, with second buffers,
-/// and with what copies for other ranks are made of. Checkpoints and saves take more while they are written.
+/// and with the snapshots that copies for other ranks are made of. Checkpoints and saves take more while they are
+/// written.
 [[nodiscard]] std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, int rank);
 
-/// A table for people: bytes by purpose, and what the next smaller choices would save.
+/// Returns a table for people: bytes by purpose, and what the next smaller choices would save.
 [[nodiscard]] std::string explain_memory(const Plan& plan);
 
 }  // namespace gradwire::plan

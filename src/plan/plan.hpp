@@ -122,7 +122,7 @@ struct Plan {
 /// sessions ignore; Error(unsupported) where a codec does not support a tensor's dtype.
 [[nodiscard]] Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options);
 
-/// Returns where residuals lie that do not fit into memory; none: there is no such place.
+/// Returns the place of residuals that do not fit into memory, or none if all of them stay in memory.
 [[nodiscard]] std::optional<exchange::ResidualPlace> place_of(const Residuals& residuals);
 
 /// Returns the fingerprint of any text, 16 hex digits.

@@ -5,7 +5,8 @@
 
 namespace gradwire::policy {
 
-/// `ranks`: those of the job on this host, which share what the system leaves. The last call of a process counts.
+/// `ranks` is the number of the job's ranks on this host, which share the memory that the system leaves. The last call
+/// of a process counts.
 void configure_host_memory(const Policy& policy, int ranks);
 
 }  // namespace gradwire::policy

@@ -13,7 +13,7 @@ namespace gradwire::watch {
 
 struct HttpOptions {
   MetricsTarget::Http target;
-  std::string token = {};  // that requests must have; empty: none
+  std::string token = {};  // requests must have it; empty: they need none
   std::function<void(const std::string&)> warn;
 };
 

@@ -18,7 +18,8 @@ class ServedTotals {
  public:
   explicit ServedTotals(std::shared_ptr<Totals> totals) : totals_(std::move(totals)) {}
 
-  /// Calls `use` with all families, once at a time; not after end(), since the job's own objects may be destroyed then.
+  /// Calls `use` with all families, one call at a time. After end() it does nothing, since the job's own objects may be
+  /// destroyed by then.
   template <typename Use>
   void with_page(Use&& use) {
     const std::lock_guard lock(making_);
@@ -32,9 +33,9 @@ class ServedTotals {
     ended_ = true;
   }
 
-  /// The rank of this process, whose name its server has: ranks that are threads of one process share that of rank 0.
+  /// Returns the rank that gives the server its port or name: that of this process, or 0 if its ranks are threads.
   [[nodiscard]] static std::optional<int> rank_of(const Aggregate& aggregate);
-  /// Keeps an object for ever, since the threads of a server may use it until the process ends.
+  /// Keeps an object for ever, because threads of a server may use it until the process ends.
   static void keep(std::shared_ptr<void> object);
 
  private:

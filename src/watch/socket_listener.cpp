@@ -28,7 +28,7 @@ namespace gradwire::watch {
 namespace {
 
 constexpr std::chrono::seconds kRequestLimit{2};
-constexpr std::size_t kMostRequest = 8192;  // of a request
+constexpr std::size_t kMostRequest = 8192;  // bytes
 
 std::string answer_of(std::string_view status, std::string_view type, std::string_view body) {
   std::string text = "HTTP/1.0 " + std::string(status) + "\r\nContent-Type: " + std::string(type) +
@@ -42,7 +42,7 @@ std::string refusal(std::string_view status, std::string_view why) {
 
 }  // namespace
 
-// Owns the socket. Its thread holds it, so that neither has to wait for the other's end.
+// Owns the socket. The listener and the server's thread share it, so that neither has to wait for the other's end.
 class SocketListener::Server {
  public:
   Server(std::filesystem::path path, std::shared_ptr<ServedTotals> served)

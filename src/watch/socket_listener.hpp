@@ -20,8 +20,8 @@ struct SocketOptions {
 
 /// Listens from the first round that knows the rank until the last one: on a socket of mode 0600, which speaks HTTP/1.0
 /// and answers GET /metrics, one request at a time, with the text of a textfile for all ranks of this process. A
-/// request has 2 s and 8 KiB. A socket of that name is replaced if it is this user's and nobody listens there. What
-/// prevents it is reported once.
+/// request has 2 s and 8 KiB. A socket of that name is replaced if it is this user's and nobody listens there. If it
+/// cannot listen, it warns once and gives up.
 class SocketListener final : public Subscriber {
  public:
   SocketListener(SocketOptions options, std::shared_ptr<Totals> totals);

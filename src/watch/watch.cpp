@@ -86,7 +86,8 @@ Target target_of(const std::string& value, const char* what, const observe::Watc
   }
 }
 
-// The token that requests over HTTP must have. Where it cannot be read nothing is served.
+// Returns the token that requests over HTTP must have; empty: none. If it cannot be read, an Error keeps the server
+// from starting.
 std::string token_of_environment() {
   constexpr const char* kName = "GRADWIRE_METRICS_TOKEN";
   const std::optional<std::string> value = environment(kName);

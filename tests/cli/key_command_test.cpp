@@ -1,4 +1,4 @@
-// Tests gradwire key.
+// Tests the commands of gradwire key, and that gradwire run refuses a key.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -10,22 +10,22 @@
 namespace gradwire::test {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 using ::testing::Not;
 
 class KeyCommand : public ToolTest {
  protected:
-  void add_library() const { fs::copy_file(GRADWIRE_SECURITY_LIBRARY, folder_ / "lib" / "libgradwire_security.so"); }
-  // A key that documents use.
+  void add_library() const {
+    std::filesystem::copy_file(GRADWIRE_SECURITY_LIBRARY, folder_ / "lib" / "libgradwire_security.so");
+  }
+  // Writes the key of the examples in docs/reference/sealed-frames.md.
   void write_published_key() const {
     std::string bytes;
     for (int i = 0; i < 32; ++i) {
       bytes += static_cast<char>(i);
     }
-    fs::permissions(write("published.key", bytes), fs::perms::owner_read);
+    std::filesystem::permissions(write("published.key", bytes), std::filesystem::perms::owner_read);
   }
 };
 
@@ -72,10 +72,11 @@ TEST_F(KeyCommand, SaysWhatIsWrong) {
   EXPECT_EQ(without.status, 2);
   EXPECT_THAT(without.output, AllOf(HasSubstr("libgradwire_security.so"), HasSubstr("libssl-dev")));
   add_library();
-  fs::permissions(folder_ / "published.key", fs::perms::owner_read | fs::perms::others_read);
+  std::filesystem::permissions(folder_ / "published.key",
+                               std::filesystem::perms::owner_read | std::filesystem::perms::others_read);
   EXPECT_THAT(gradwire("key check published.key").output, AllOf(HasSubstr("mode is 0404"), HasSubstr("chmod 600")));
   EXPECT_THAT(gradwire("key derive rule published.key x").output, HasSubstr("join"));
-  EXPECT_FALSE(fs::exists(folder_ / "x"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
   EXPECT_EQ(gradwire("key nwe x").status, 2);
   EXPECT_THAT(gradwire("key nwe x").output, HasSubstr("\"nwe\" is no command of gradwire key; write one of new"));
   EXPECT_THAT(gradwire("key").output, HasSubstr("write one of new, derive, check"));

@@ -364,6 +364,14 @@ TEST_F(Top, SaysWhatIsMissingAndWhatToDo) {
     EXPECT_EQ(wrong.status, 2) << interval;
     EXPECT_THAT(wrong.output, AllOf(HasSubstr(interval), HasSubstr("--interval")));
   }
+  for (const char* place :
+       {"http:99999", "http:host:9464", "unix:", "otlp:/a", "file:/a,http:9464", "file:/a,unix:/b"}) {
+    const Outcome wrong = plain(std::string(place) + " --once");
+    EXPECT_EQ(wrong.status, 2) << place;
+    EXPECT_THAT(wrong.output, HasSubstr("gradwire: top: \"" + std::string(place) + "\" is not one place of metrics"));
+  }
+  EXPECT_THAT(plain("http:1 --once").output, AllOf(HasSubstr("127.0.0.1:1: nobody serves metrics there"),
+                                                   HasSubstr("name the address of the job's GRADWIRE_METRICS=http:")));
   EXPECT_THAT(plain("").output, HasSubstr("directory is required"));
 }
 

@@ -28,7 +28,7 @@ inline Configuration automatic(const std::string& allow) {
 
 // One rank, whose steps are a small call and two large ones.
 struct AutoRank {
-  /// `in_node`: what the rank's device has of the node's windows.
+  /// `in_node`: the windows of the rank's device.
   AutoRank(const Configuration& configuration, const std::shared_ptr<Transport>& transport,
            test::HostWindows in_node = {})
       : place(configuration, ledger, transport, 1 + static_cast<std::uint64_t>(transport->rank())),
@@ -53,7 +53,8 @@ struct AutoRank {
                           [] {});
     place.link->host.synchronize();
   }
-  // What the call became: "passed", "compressed", "trial" with the job's sum by the library, "trial of the library".
+  // Makes a call and returns what became of it: "passed", "compressed", "trial" with the job's sum by the library,
+  // "trial of the library".
   std::string call(std::size_t which) {
     nccl.log.clear();
     const std::uint64_t led = place.link->host.led;
@@ -86,7 +87,7 @@ struct AutoRank {
     }
     return largest;
   }
-  // Whether the job's buffer is as it was: the library is none, and leaves it.
+  // Whether the job's buffer is as it was: the calls of this library compute nothing.
   [[nodiscard]] bool untouched(std::size_t which) const {
     return large[which][96] == 96.0F / 97 + static_cast<float>(place.rank) / 7;
   }

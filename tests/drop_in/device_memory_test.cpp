@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -220,6 +221,33 @@ TEST(DeviceMemory, CallsThatAddResidualsOfOtherSitesAreAskedForApart) {
     }
   }
   EXPECT_EQ(asked, 4);
+}
+
+// One rank keeps its factor in device memory now and then, others on the host: these are calls of one kind, for which
+// all ranks have the memory that either takes. Mutations tried, each fails here: kinds differ by where this rank's
+// factor lies; memory is taken for that alone.
+TEST(DeviceMemory, RanksMayKeepTheFactorOfAScaledSumWhereTheyLike) {
+  Configuration configuration = configuration_of("[defaults]\ncodec = \"int8\"\n");
+  configuration.timeout = std::chrono::seconds(2);
+  float half = 0.5F;
+  Log log;
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    MemoryRank rank(configuration, transport);
+    const CallOf on_host{.count = kMemoryCount, .factor = 0.5};
+    const CallOf on_device{.count = kMemoryCount, .device_factor = &half};
+    for (const bool group : {false, true}) {
+      for (const int with_device : {-1, 1, 0}) {  // the rank whose factor lies there
+        const CallOf& call = rank.rank == with_device ? on_device : on_host;
+        log.add(rank.rank, rank.reduce(group ? std::vector{call, call} : std::vector{call}));
+        if (with_device == -1) {
+          rank.device.set_memory_left(0);
+        }
+      }
+      rank.device.set_memory_left(~std::size_t{0});
+    }
+    EXPECT_THAT(rank.place.reducer->failure(), IsEmpty());
+  });
+  EXPECT_EQ(log.equal(), "ccccccccc");
 }
 
 // The same holds for trials of codec = "auto", for what it adopts, and for the exact call that adds residuals at last.

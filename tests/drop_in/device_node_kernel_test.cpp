@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -16,14 +18,10 @@
 namespace gradwire::drop_in {
 namespace {
 
-using test::run_ranks;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
 constexpr int kRanks = 3;
+using test::run_ranks, ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty;
 
-// What the devices of a node have: windows, and kernels that the emulator runs where they come to their turn.
+// The devices of a node have these: windows, and kernels that the emulator runs where they come to their turn.
 test::HostWindows new_node(int ranks = kRanks) {
   const auto world = static_cast<std::uint32_t>(ranks);
   const kernels::WindowShape largest{
@@ -34,6 +32,35 @@ test::HostWindows new_node(int ranks = kRanks) {
   node.check = [](const kernels::WindowPlaces& places) { kernels::check_windows(places, nullptr); };
   return node;
 }
+
+/// Seconds of a call.
+struct Times {
+  double by_messages = 1e-3;
+  double by_node_kernel = 1e-3;
+};
+
+/// Runs ranks of one node, each with windows that `change` may have changed for it.
+struct NodeOfRanks {
+  Configuration configuration = automatic("[\"int8\"]");
+  Times times = {};
+  int ranks = kRanks;
+  std::function<void(test::HostWindows& windows, int rank)> change = [](test::HostWindows&, int) {};
+
+  void run(const std::function<void(AutoRank& rank)>& body) const {
+    const test::HostWindows node = new_node(ranks);
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      test::HostWindows mine = node;
+      change(mine, transport->rank());
+      AutoRank rank(configuration, transport, mine);
+      rank.clock().compressed = times.by_messages;
+      rank.clock().node_kernel = times.by_node_kernel;
+      body(rank);
+    });
+  }
+};
+
+constexpr Times kKernelIsFaster{.by_messages = 0.8e-3, .by_node_kernel = 0.3e-3};
+constexpr Times kOnlyKernelIsFast{.by_messages = 3e-3, .by_node_kernel = 0.3e-3};
 
 bool by_node_kernel(const AutoRank& rank) { return rank.place.link->host.in_node.kernels > 0; }
 
@@ -70,20 +97,15 @@ std::uint64_t calls_by(const Ledger& ledger, const std::string& algorithm) {
 
 // Mutation tried: the job's call of a trial goes the rival's way, which is not timed then.
 TEST(DeviceNodeKernel, AFasterOneIsAdoptedAfterItsTrialsAndGivesTheBytesOfMessages) {
-  const Configuration configuration = automatic("[\"int8\"]");
   const std::vector<std::vector<float>> wanted = by_messages("int8");
-  test::HostWindows node = new_node();
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(configuration, transport, node);
+  NodeOfRanks{.times = kKernelIsFaster}.run([&](AutoRank& rank) {
     const test::HostDevice& host = rank.place.link->host;
     EXPECT_EQ(host.in_node.openings, 0U) << "nothing is opened before a gradient comes";
-    rank.clock().compressed = 0.8e-3;
-    rank.clock().node_kernel = 0.3e-3;
     adopt(rank);
     EXPECT_EQ(host.in_node.openings, 1U);
     EXPECT_EQ(rank.place.link->port.met, 8) << "it was tried eight times, and first of all ways";
     EXPECT_EQ(host.in_node.kernels, 9U);
-    EXPECT_TRUE(rank.large[0] == wanted[static_cast<std::size_t>(transport->rank())]);
+    EXPECT_TRUE(rank.large[0] == wanted[static_cast<std::size_t>(rank.place.rank)]);
     EXPECT_EQ(calls_by(rank.ledger, "node_kernel"), 1U);
     const std::uint64_t computed = host.computed;
     const std::uint64_t grouped = host.grouped;
@@ -97,7 +119,7 @@ TEST(DeviceNodeKernel, AFasterOneIsAdoptedAfterItsTrialsAndGivesTheBytesOfMessag
     rank.finish(0);
     rank.finish(1);
     EXPECT_EQ(host.in_node.kernels - kernels, 2U) << "one for each call of a group";
-    EXPECT_TRUE(rank.large[1] == wanted[static_cast<std::size_t>(transport->rank())]);
+    EXPECT_TRUE(rank.large[1] == wanted[static_cast<std::size_t>(rank.place.rank)]);
     rank.run(300);
     EXPECT_EQ(rank.call(1), "compressed") << "neither messages nor the library are faster";
   });
@@ -105,12 +127,8 @@ TEST(DeviceNodeKernel, AFasterOneIsAdoptedAfterItsTrialsAndGivesTheBytesOfMessag
 
 // Mutation tried: calls by messages take windows wherever there are some.
 TEST(DeviceNodeKernel, ASlowerOneIsDroppedAndMessagesStay) {
-  const Configuration configuration = automatic("[\"int8\"]");
-  test::HostWindows node = new_node();
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(configuration, transport, node);
-    rank.clock().compressed = 0.4e-3;
-    rank.clock().node_kernel = transport->rank() == 1 ? 1.2e-3 : 0.1e-3;  // the slowest rank counts
+  NodeOfRanks{.times = {.by_messages = 0.4e-3}}.run([](AutoRank& rank) {
+    rank.clock().node_kernel = rank.place.rank == 1 ? 1.2e-3 : 0.1e-3;  // the slowest rank counts
     adopt(rank, 1500);
     EXPECT_EQ(rank.place.link->host.in_node.kernels, 8U) << "its trials alone";
     EXPECT_EQ(calls_by(rank.ledger, "node_kernel"), 0U);
@@ -119,17 +137,14 @@ TEST(DeviceNodeKernel, ASlowerOneIsDroppedAndMessagesStay) {
 }
 
 TEST(DeviceNodeKernel, ResidualsAreKeptByItAndAddedWhereCallsPassAgain) {
-  const Configuration configuration = automatic("[\"sign\"]");
-  test::HostWindows node = new_node(2);
-  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(configuration, transport, node);
+  const NodeOfRanks node{
+      .configuration = automatic("[\"sign\"]"), .times = {.by_messages = 2e-3, .by_node_kernel = 0.2e-3}, .ranks = 2};
+  node.run([](AutoRank& rank) {
     const auto step = [&] {
       rank.place.reducer->note_other_call();  // the loss
       rank.call(0);
       return rank.call(1);
     };
-    rank.clock().compressed = 2e-3;
-    rank.clock().node_kernel = 0.2e-3;
     std::string became;
     while (rank.calls < 2000 && became != "compressed") {
       became = step();
@@ -147,7 +162,7 @@ TEST(DeviceNodeKernel, ResidualsAreKeptByItAndAddedWhereCallsPassAgain) {
   });
 }
 
-// What keeps the kernel from being offered, on one rank, and the line on rank 0; "" for none.
+// A rank's windows that keep the kernel from being offered, and the line on rank 0; "" for none.
 struct Off {
   const char* name;
   void (*make)(test::HostWindows& node, int rank);
@@ -160,20 +175,13 @@ class DeviceNodeKernelOff : public testing::TestWithParam<Off> {};
 // Mutations tried, each fails here: it is offered before the windows are opened and tested; windows are used whatever
 // their test has said.
 TEST_P(DeviceNodeKernelOff, ItIsOffOnAllRanks) {
-  const Configuration configuration = automatic("[\"int8\"]");
-  test::HostWindows node = new_node();
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    test::HostWindows mine = node;
-    GetParam().make(mine, transport->rank());
-    AutoRank rank(configuration, transport, mine);
-    rank.clock().compressed = 3e-3;
-    rank.clock().node_kernel = 0.1e-3;
+  NodeOfRanks{.times = kOnlyKernelIsFast, .change = GetParam().make}.run([](AutoRank& rank) {
     rank.run(700);
     EXPECT_FALSE(by_node_kernel(rank));
     EXPECT_EQ(rank.place.link->port.met, 8) << "there is one rival, by messages";
     EXPECT_EQ(rank.place.link->host.in_node.openings, 1U) << "once";
     const std::string line = GetParam().line;
-    if (transport->rank() == 0 && !line.empty()) {
+    if (rank.place.rank == 0 && !line.empty()) {
       EXPECT_THAT(rank.nccl.said, ElementsAre(HasSubstr(line)));
     } else {
       EXPECT_THAT(rank.nccl.said, IsEmpty());
@@ -202,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(
             [](test::HostWindows& node, int rank) {
               node.gpu = "shared";
               node.resident = 5;
-              node.taken = rank == 1 ? 2 : 1;
+              node.reserved = std::make_shared<std::atomic<std::uint32_t>>(rank == 1 ? 2 : 1);
             },
             "do not fit on it at once"},
         Off{"two hosts", [](test::HostWindows& node, int rank) { node.host = rank == 0 ? "a" : "b"; }, ""}));
@@ -225,9 +233,7 @@ TEST(DeviceNodeKernel, OneRankThatForbidsItKeepsAllFromIt) {
 
 TEST(DeviceNodeKernel, ANamedCodecDoesNotTakeIt) {
   const Configuration named = configuration_of("[defaults]\ncodec = \"int8\"\n");
-  test::HostWindows node = new_node();
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(named, transport, node);
+  NodeOfRanks{.configuration = named}.run([](AutoRank& rank) {
     EXPECT_EQ(rank.call(0), "compressed");
     EXPECT_EQ(rank.place.link->host.in_node.openings, 0U);
     EXPECT_FALSE(by_node_kernel(rank));
@@ -235,12 +241,7 @@ TEST(DeviceNodeKernel, ANamedCodecDoesNotTakeIt) {
 }
 
 TEST(DeviceNodeKernel, CapturedCallsBetweenOthersPassAndCountForNothing) {
-  const Configuration configuration = automatic("[\"int8\"]");
-  test::HostWindows node = new_node();
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(configuration, transport, node);
-    rank.clock().compressed = 0.8e-3;
-    rank.clock().node_kernel = 0.3e-3;
+  NodeOfRanks{.times = kKernelIsFaster}.run([](AutoRank& rank) {
     std::vector<float> values(kAutoElements);
     std::uint64_t captured = 0;
     std::string became;
@@ -261,18 +262,12 @@ TEST(DeviceNodeKernel, CapturedCallsBetweenOthersPassAndCountForNothing) {
 }
 
 TEST(DeviceNodeKernel, ScaledSumsOfItsClassPass) {
-  const Configuration configuration = automatic("[\"int8\"]");
-  test::HostWindows node = new_node();
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(configuration, transport, node);
-    rank.clock().compressed = 0.8e-3;
-    rank.clock().node_kernel = 0.3e-3;
+  NodeOfRanks{.times = kKernelIsFaster}.run([](AutoRank& rank) {
     adopt(rank);
     rank.nccl.log.clear();
     std::vector<float>& values = rank.large[0];
-    const DeviceCall scaled =
-        call_of(rank.place, {.count = kAutoElements, .factor = transport->rank() == 0 ? 0.5 : 2.0}, values.data(),
-                values.data(), rank.nccl);
+    const DeviceCall scaled = call_of(rank.place, {.count = kAutoElements, .factor = rank.place.rank == 0 ? 0.5 : 2.0},
+                                      values.data(), values.data(), rank.nccl);
     EXPECT_EQ(issue(std::vector{scaled}, rank.nccl), 0);
     EXPECT_THAT(rank.nccl.log, ElementsAre("forward"));
     EXPECT_EQ(rank.passed(Reason::scaled), 1U);
@@ -280,23 +275,38 @@ TEST(DeviceNodeKernel, ScaledSumsOfItsClassPass) {
   });
 }
 
+// Mutation tried: every call asks for windows, and these take scaled sums, too.
+TEST(DeviceNodeKernel, ScaledSumsByMessagesStayThereWhileWindowsAreOpen) {
+  NodeOfRanks{.times = {.by_messages = 0.4e-3, .by_node_kernel = 1.2e-3}}.run([](AutoRank& rank) {
+    adopt(rank, 1500);
+    const std::uint64_t kernels = rank.place.link->host.in_node.kernels;
+    rank.nccl.log.clear();
+    static_cast<void>(rank.prepare(0));
+    std::vector<float>& values = rank.large[0];
+    const double factor = rank.place.rank == 0 ? 0.5 : 2.0;
+    const DeviceCall scaled =
+        call_of(rank.place, {.count = kAutoElements, .factor = factor}, values.data(), values.data(), rank.nccl);
+    EXPECT_EQ(issue(std::vector{scaled}, rank.nccl), 0);
+    rank.finish(0);
+    EXPECT_THAT(rank.nccl.log, IsEmpty()) << "it is compressed";
+    EXPECT_EQ(rank.place.link->host.in_node.kernels, kernels);
+    EXPECT_NEAR(values[96], 4.5 * 96 / 97 + 2.0 * 3 / 7, 0.1);
+  });
+}
+
 TEST(DeviceNodeKernel, ChoicesThatNameItPassWhereItIsOff) {
   Configuration recording = automatic("[\"int8\"]");
   recording.recording = "a file";
   recording.number_in_job = 5;
-  test::HostWindows node = new_node();
   ChoicesOfJob choices;
   std::string first;
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(recording, transport, node);
-    rank.clock().compressed = 3e-3;
-    rank.clock().node_kernel = 0.3e-3;
+  NodeOfRanks{.configuration = recording, .times = kOnlyKernelIsFast}.run([&](AutoRank& rank) {
     std::string became;
     for (int call = 0; call < 600; ++call) {
       became += rank.call(0) == "compressed" ? 'c' : '-';
     }
     rank.place.reducer->record_choices();
-    if (transport->rank() == 0) {
+    if (rank.place.rank == 0) {
       choices = rank.ledger.choices();
       first = became;
     }
@@ -307,12 +317,11 @@ TEST(DeviceNodeKernel, ChoicesThatNameItPassWhereItIsOff) {
       choices_from_text(choices_to_text(choices, following.policy_fingerprint()), following.policy_fingerprint());
   following.number_in_job = 5;
   for (const bool off : {false, true}) {
-    test::HostWindows again = new_node();
-    run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-      test::HostWindows mine = again;
-      mine.refuses = off && transport->rank() == 1 ? "no peer access" : "";
-      AutoRank rank(following, transport, mine);
-      rank.clock().node_kernel = 5e-3;
+    NodeOfRanks node{.configuration = following, .times = {.by_messages = 1e-3, .by_node_kernel = 5e-3}};
+    node.change = [=](test::HostWindows& windows, int rank) {
+      windows.refuses = off && rank == 1 ? "no peer access" : "";
+    };
+    node.run([&](AutoRank& rank) {
       std::string became;
       for (int call = 0; call < 600; ++call) {
         became += rank.call(0) == "compressed" ? 'c' : '-';
@@ -332,16 +341,12 @@ bool all_nan(const std::vector<float>& values) {
 
 // Mutation tried: calls do not ask whether a rank was missing.
 TEST(DeviceNodeKernel, ARankThatDoesNotComeIsNamedAndTheCommunicatorIsOver) {
-  Configuration configuration = automatic("[\"int8\"]");
-  configuration.timeout = std::chrono::seconds(2);
-  test::HostWindows node = new_node();
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(configuration, transport, node);
-    rank.clock().compressed = 3e-3;
-    rank.clock().node_kernel = 0.3e-3;
+  NodeOfRanks node{.times = kOnlyKernelIsFast};
+  node.configuration.timeout = std::chrono::seconds(2);
+  node.run([](AutoRank& rank) {
     adopt(rank);
     EXPECT_EQ(rank.place.reducer->missing(), "");
-    if (transport->rank() == 2) {
+    if (rank.place.rank == 2) {
       return;
     }
     rank.call(0);
@@ -357,19 +362,15 @@ TEST(DeviceNodeKernel, ARankThatDoesNotComeIsNamedAndTheCommunicatorIsOver) {
 
 // Without a timeout a kernel waits as the library's would, until the job ends the communicator on one of the ranks.
 TEST(DeviceNodeKernel, AnAbortOnOneRankEndsTheKernelsOfAll) {
-  Configuration configuration = automatic("[\"int8\"]");
-  configuration.timeout.reset();
-  test::HostWindows node = new_node();
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(configuration, transport, node);
-    rank.clock().compressed = 3e-3;
-    rank.clock().node_kernel = 0.3e-3;
+  NodeOfRanks node{.times = kOnlyKernelIsFast};
+  node.configuration.timeout.reset();
+  node.run([](AutoRank& rank) {
     adopt(rank);
-    if (transport->rank() == 2) {
+    if (rank.place.rank == 2) {
       return;
     }
     std::jthread watchdog;
-    if (transport->rank() == 0) {
+    if (rank.place.rank == 0) {
       watchdog = std::jthread([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         rank.place.reducer->abort();
@@ -377,10 +378,10 @@ TEST(DeviceNodeKernel, AnAbortOnOneRankEndsTheKernelsOfAll) {
     }
     rank.call(0);
     EXPECT_TRUE(all_nan(rank.large[0]));
-    if (transport->rank() == 1) {
+    if (rank.place.rank == 1) {
       EXPECT_THAT(rank.place.reducer->missing(), HasSubstr("waited for rank 0"));
     } else {
-      EXPECT_EQ(rank.place.reducer->missing(), "") << "who aborts knows why";
+      EXPECT_EQ(rank.place.reducer->missing(), "") << "the rank that aborts knows why";
     }
   });
 }

@@ -25,6 +25,13 @@ class WindowBackend final : public exchange::NullBackend {
   int groups = 0;
 };
 
+/// A task that asks for windows.
+exchange::StreamTask window_task(const Call& call, RankMemory& memory, DeviceWords& words, int rank, int world) {
+  exchange::StreamTask task = stream_task(call, memory, words, rank, world);
+  task.in_windows = true;
+  return task;
+}
+
 // The ranks of a node, each with its executor.
 class Node {
  public:
@@ -58,7 +65,7 @@ class Node {
       if (rank != absent) {
         outcome.statistics[at] =
             executors_[at]
-                ->run(call.schedule(rank, world), stream_task(call, outcome.ranks[at], words[at], rank, world))
+                ->run(call.schedule(rank, world), window_task(call, outcome.ranks[at], words[at], rank, world))
                 ->statistics();
       }
     }
@@ -136,9 +143,9 @@ TEST(EmulatedWindows, OtherCallsAreMadeAsBefore) {
   const auto takes = [&](const Call& call) {
     RankMemory memory(call, 0, 2);
     DeviceWords words;
-    const bool first = node.calls(0).takes(call.schedule(0, 2), stream_task(call, memory, words, 0, 2));
+    const bool first = node.calls(0).takes(call.schedule(0, 2), window_task(call, memory, words, 0, 2));
     RankMemory other(call, 1, 2);
-    EXPECT_EQ(node.calls(1).takes(call.schedule(1, 2), stream_task(call, other, words, 1, 2)), first) << call.text();
+    EXPECT_EQ(node.calls(1).takes(call.schedule(1, 2), window_task(call, other, words, 1, 2)), first) << call.text();
     return first;
   };
   const auto with = [&](auto change) {
@@ -161,6 +168,10 @@ TEST(EmulatedWindows, OtherCallsAreMadeAsBefore) {
     call.chunk_bytes = kOneLane;
   }));
   EXPECT_TRUE(with([](Call& call) { call.count = 40 * 4096; }));
+  RankMemory memory(taken, 0, 2);
+  DeviceWords words;
+  EXPECT_FALSE(node.calls(0).takes(taken.schedule(0, 2), stream_task(taken, memory, words, 0, 2)))
+      << "a task that does not ask";
 }
 
 TEST(EmulatedWindows, ResidualsThatAreNotKeptAreFoldedInElsewhere) {
@@ -168,10 +179,10 @@ TEST(EmulatedWindows, ResidualsThatAreNotKeptAreFoldedInElsewhere) {
   Node node(2);
   RankMemory memory(call, 0, 2);
   DeviceWords words;
-  exchange::StreamTask task = stream_task(call, memory, words, 0, 2);
+  exchange::StreamTask task = window_task(call, memory, words, 0, 2);
   task.call.residuals.keeps = {};
   EXPECT_FALSE(node.calls(0).takes(call.schedule(0, 2), task));
-  task = stream_task(call, memory, words, 0, 2);
+  task = window_task(call, memory, words, 0, 2);
   task.call.residuals.moved = true;
   EXPECT_FALSE(node.calls(0).takes(call.schedule(0, 2), task));
 }

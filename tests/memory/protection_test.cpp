@@ -7,42 +7,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
-#include <set>
-#include <sstream>
 #include <string>
 
 #include "gradwire/error.hpp"
 #include "memory/page_pool.hpp"
+#include "tests/support/mapping_flags.hpp"
 
 namespace gradwire::memory {
 namespace {
 
+using test::mapping_flags;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// The flags of the mapping that contains the address, such as "dd": not dumped, and "lo": locked.
-std::set<std::string> flags_of(const std::byte* memory) {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  std::ifstream maps("/proc/self/smaps");
-  bool inside = false;
-  for (std::string line; std::getline(maps, line);) {
-    unsigned long begin = 0;
-    unsigned long end = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
-      inside = begin <= address && address < end;
-    } else if (inside && line.starts_with("VmFlags:")) {
-      std::istringstream words(line.substr(8));
-      return {std::istream_iterator<std::string>(words), {}};
-    }
-  }
-  return {};
-}
 
 PagePoolOptions with(Protection protection) {
   PagePoolOptions options;
@@ -54,7 +32,7 @@ TEST(Protection, IsOffUnlessAskedFor) {
   SystemPages pages;
   PagePool pool(pages);
   std::byte* const memory = pool.allocate(100'000, MemoryUse::residuals);
-  EXPECT_THAT(flags_of(memory), AllOf(Contains("rd"), Not(Contains("dd")), Not(Contains("lo"))));
+  EXPECT_THAT(mapping_flags(memory), AllOf(Contains("rd"), Not(Contains("dd")), Not(Contains("lo"))));
   pool.free(memory, 100'000, MemoryUse::residuals);
 }
 
@@ -71,11 +49,11 @@ TEST(Protection, CoversMemoryOfBeforeAndOfLater) {
     pool.configure(options);
     std::byte* const after = pool.allocate(3 << 20, MemoryUse::residuals);
     for (const std::byte* const memory : {before, after, after + (2 << 20)}) {
-      EXPECT_THAT(flags_of(memory), AllOf(Contains("dd"), Contains("lo")));
+      EXPECT_THAT(mapping_flags(memory), AllOf(Contains("dd"), Contains("lo")));
     }
     pool.configure({});
     std::byte* const later = pool.allocate(5 << 20, MemoryUse::tables);
-    EXPECT_THAT(flags_of(later), AllOf(Contains("dd"), Contains("lo"))) << "another session asks for less";
+    EXPECT_THAT(mapping_flags(later), AllOf(Contains("dd"), Contains("lo"))) << "another session asks for less";
     pool.free(before, 100'000, MemoryUse::residuals);
     pool.free(after, 3 << 20, MemoryUse::residuals);
     pool.free(later, 5 << 20, MemoryUse::tables);
@@ -89,27 +67,27 @@ TEST(Protection, EachKindAlone) {
   SystemPages pages;
   PagePool pool(pages, with({.not_dumped = true}));
   std::byte* const memory = pool.allocate(4096, MemoryUse::residuals);
-  EXPECT_THAT(flags_of(memory), AllOf(Contains("dd"), Not(Contains("lo"))));
+  EXPECT_THAT(mapping_flags(memory), AllOf(Contains("dd"), Not(Contains("lo"))));
   pool.configure(with({.locked = true}));
-  EXPECT_THAT(flags_of(memory), AllOf(Contains("dd"), Contains("lo")));
+  EXPECT_THAT(mapping_flags(memory), AllOf(Contains("dd"), Contains("lo")));
   pool.free(memory, 4096, MemoryUse::residuals);
 }
 
 // Regions are given back in parts; what is left of them is protected when that is asked for.
-TEST(Protection, OfWhatIsLeftOfARegion) {
+TEST(Protection, CoversTheRestOfARegion) {
   SystemPages pages;
   std::byte* const memory = pages.map(3 * kRegionBytes, HugePages::off);
   ASSERT_NE(memory, nullptr);
   pages.unmap(memory + kRegionBytes, kRegionBytes);
   pages.protect({.not_dumped = true});
-  EXPECT_THAT(flags_of(memory), Contains("dd"));
-  EXPECT_THAT(flags_of(memory + 2 * kRegionBytes), Contains("dd"));
+  EXPECT_THAT(mapping_flags(memory), Contains("dd"));
+  EXPECT_THAT(mapping_flags(memory + 2 * kRegionBytes), Contains("dd"));
   pages.unmap(memory, kRegionBytes);
   pages.unmap(memory + 2 * kRegionBytes, kRegionBytes);
   pages.protect({.locked = true});
 }
 
-// A user who is not root, with a limit of nothing.
+// The child is not root, and may lock nothing.
 TEST(Protection, ALimitThatDoesNotAllowItIsNamed) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers make mlock() do nothing";
@@ -132,7 +110,7 @@ TEST(Protection, ALimitThatDoesNotAllowItIsNamed) {
     EXPECT_THAT(why, AllOf(HasSubstr("mlock: "), HasSubstr("RLIMIT_MEMLOCK is 0"), HasSubstr("ulimit -l"),
                            HasSubstr("lock_memory")));
     std::byte* const memory = pool.allocate(4096, MemoryUse::residuals);
-    EXPECT_THAT(flags_of(memory), Not(Contains("lo"))) << "as before";
+    EXPECT_THAT(mapping_flags(memory), Not(Contains("lo"))) << "as before";
     pool.free(memory, 4096, MemoryUse::residuals);
     std::_Exit(::testing::Test::HasFailure() ? 1 : 0);
   }

@@ -10,13 +10,12 @@
 #include <random>
 #include <thread>
 
+#include "file_backends.hpp"
 #include "gradwire/error.hpp"
-#include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::memory {
 namespace {
 
-using test::ScratchFolder;
 using Model = std::vector<std::byte>;
 
 constexpr std::size_t kTile = std::size_t{16} << 10;
@@ -47,24 +46,15 @@ void expect_equal(const SpilledBytes& array, const Model& model) {
   EXPECT_EQ(all, model);
 }
 
-class SpillCacheTest : public ::testing::TestWithParam<FileBackend> {
+class SpillCacheTest : public OverFileBackends {
  protected:
-  void SetUp() override {
-    if (GetParam() == FileBackend::io_uring && make_ring(0, 1) == nullptr) {
-      GTEST_SKIP() << "this system does not allow io_uring";
-    }
-  }
   [[nodiscard]] std::shared_ptr<SpillCache> cache(std::uint64_t memory, const MakeFileRequests& make = {}) const {
     return std::make_shared<SpillCache>(
-        PageFileOptions{.folder = folder_.path(), .holds = "residuals", .backend = GetParam()}, memory, make);
+        PageFileOptions{.folder = folder(), .holds = "residuals", .backend = GetParam()}, memory, make);
   }
-
- private:
-  ScratchFolder folder_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Backends, SpillCacheTest, ::testing::Values(FileBackend::io_uring, FileBackend::threads),
-                         [](const auto& backend) { return std::string(to_string(backend.param)); });
+INSTANTIATE_TEST_SUITE_P(Backends, SpillCacheTest, kFileBackends, backend_name);
 
 TEST_P(SpillCacheTest, EveryOrderOfUseGivesWhatMemoryGives) {
   const std::uint32_t seed = std::random_device{}();
@@ -179,32 +169,6 @@ TEST_P(SpillCacheTest, AnotherThreadMayReadACopyMeanwhile) {
   reader.join();
 }
 
-// Fails writes or reads while `error` is not 0.
-class Failing final : public FileRequests {
- public:
-  Failing(std::unique_ptr<FileRequests> below, const std::atomic<int>& reads, const std::atomic<int>& writes)
-      : below_(std::move(below)), reads_(reads), writes_(writes) {}
-  bool begin(const FileRequest& request) override {
-    writing_.resize(std::max<std::size_t>(writing_.size(), request.slot + 1));
-    writing_[request.slot] = request.writes;
-    return below_->begin(request);
-  }
-  void collect(std::vector<FileResult>& ended, bool waits) override {
-    const std::size_t before = ended.size();
-    below_->collect(ended, waits);
-    for (std::size_t i = before; i < ended.size(); ++i) {
-      const int error = writing_[ended[i].slot] ? writes_ : reads_;
-      ended[i].bytes = error != 0 ? -error : ended[i].bytes;
-    }
-  }
-
- private:
-  std::unique_ptr<FileRequests> below_;
-  const std::atomic<int>& reads_;
-  const std::atomic<int>& writes_;
-  std::vector<bool> writing_;
-};
-
 // Counts requests that write, and how many of them were under way at most.
 class Counting final : public FileRequests {
  public:
@@ -260,17 +224,19 @@ TEST_P(SpillCacheTest, ACopyLooksAtFewPagesForEachThatItMoves) {
 
 TEST_P(SpillCacheTest, AFailedRequestLosesNothing) {
   for (const bool writes : {false, true}) {
-    std::atomic<int> read_error = 0;
-    std::atomic<int> write_error = 0;
-    const std::shared_ptr<SpillCache> all = cache(kMebibyte, [&](int descriptor, std::uint32_t in_flight) {
-      return std::make_unique<Failing>(make_file_threads(descriptor, in_flight), read_error, write_error);
-    });
+    bool fails = false;
+    const std::shared_ptr<SpillCache> all =
+        cache(kMebibyte, tampered_threads([&](const FileRequest& request, FileResult& result) {
+                if (fails && request.writes == writes) {
+                  result.bytes = writes ? -ENOSPC : -EIO;
+                }
+              }));
     std::mt19937 random(7);
     SpilledBytes array(all, 4 * kMebibyte);
     Model model(4 * kMebibyte);
     fill(model, random);
     array.replace(0, model);
-    (writes ? write_error : read_error) = writes ? ENOSPC : EIO;
+    fails = true;
     int errors = 0;
     for (int round = 0; round < 3; ++round) {
       std::vector<std::byte> tile(kTile);
@@ -290,8 +256,7 @@ TEST_P(SpillCacheTest, AFailedRequestLosesNothing) {
     }
     EXPECT_GT(errors, 0);
     EXPECT_LE(all->statistics().high_water, kMebibyte);
-    read_error = 0;
-    write_error = 0;
+    fails = false;
     expect_equal(array, model);
   }
 }

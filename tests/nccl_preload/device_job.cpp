@@ -150,24 +150,6 @@ void without_kernels() {
   show("passed");
 }
 
-void short_of_memory() {
-  ncclComm_t comm = nullptr;
-  std::printf("made: %d\n", ncclCommInitRank(&comm, 2, {}, 0));
-  if (comm == nullptr) {
-    std::printf("alive: %d\n", fake_nccl_alive());
-    return;
-  }
-  for (int call = 0; call < 3; ++call) {
-    std::printf("call %d: %d\n", call, reduce(comm));
-  }
-  ncclCommDestroy(comm);
-  ncclGroupStart();
-  ncclCommInitRank(&comm, 3, {}, 0);
-  ncclGroupEnd();
-  reduce(comm);
-  ncclCommDestroy(comm);
-}
-
 void ended_in_a_group() {  // the group's calls keep the reducer
   ncclComm_t comm = agreed();
   ncclGroupStart();
@@ -375,7 +357,6 @@ int main(int argc, char** argv) {
                                          {"exact_in_a_group", exact_in_a_group},
                                          {"endings", endings},
                                          {"refusing_device", refusing_device},
-                                         {"short_of_memory", short_of_memory},
                                          {"without_kernels", without_kernels},
                                          {"ended_in_a_group", ended_in_a_group},
                                          {"failed_send", failed_send},
@@ -392,5 +373,6 @@ int main(int argc, char** argv) {
                                          {"faster_and_captures", [] { chosen_by_time(5, true); }},
                                          {"slower", [] { chosen_by_time(1, false); }}};
   scenarios.merge(gradwire::test::scenarios_of_order());
+  scenarios.merge(gradwire::test::scenarios_of_memory());
   scenarios.at(argc > 1 ? argv[1] : "")();
 }

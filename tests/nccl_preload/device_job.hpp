@@ -15,9 +15,11 @@
 namespace gradwire::test {
 
 using Scenarios = std::map<std::string, std::function<void()>>;
-/// Returns the scenarios of what comes behind what: captured calls and eager ones, and messages on a second
+/// Returns the scenarios about the order of work: captured calls and eager ones, and messages on a second
 /// communicator.
 Scenarios scenarios_of_order();
+/// Returns the scenarios in which memory is refused.
+Scenarios scenarios_of_memory();
 
 inline constexpr std::size_t kLarge = 1 << 15;
 inline float buffer[4];  // no data is moved

@@ -1,4 +1,4 @@
-// Tests what comes behind what: captured calls and eager ones, and messages on a second communicator.
+// Tests the order of work: captured calls and eager ones, and messages on a second communicator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

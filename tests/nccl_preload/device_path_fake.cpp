@@ -249,7 +249,7 @@ class FakeLink final : public drop_in::DeviceLink {
     captures = stream == reinterpret_cast<void*>(0x70);
     device_.set_caller(stream);
   }
-  // It does what it does over CUDA.
+  // It does the same as the link over CUDA.
   void begin_run(bool captured) override {
     replayed_ = replayed_ || captured;
     if (replayed_ && latest_) {

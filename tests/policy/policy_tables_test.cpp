@@ -5,11 +5,13 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bad_policy.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/policy.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace gradwire {
 namespace {
@@ -17,6 +19,14 @@ namespace {
 using test::expect_bad;
 using ::testing::HasSubstr;
 using Bad = test::BadPolicy;
+
+// Expects an error with the second text where the table has the line of the first.
+void expect_lines_refused(const std::string& table, const std::vector<std::pair<std::string, std::string>>& lines) {
+  for (const auto& [line, wanted] : lines) {
+    const Error error = test::error_of([&] { static_cast<void>(Policy::parse("[" + table + "]\n" + line + "\n")); });
+    EXPECT_THAT(error.what(), HasSubstr(wanted)) << line;
+  }
+}
 
 TEST(Policy, Elastic) {
   const Policy policy = Policy::parse(
@@ -32,29 +42,22 @@ TEST(Policy, Elastic) {
   EXPECT_TRUE(packed.replicate_packed && !packed.replicate_exact);
   EXPECT_EQ(Policy::parse("[elastic]\nreplicate = \"1 step\"\n").elastic->replicate, 1U);
   EXPECT_FALSE(Policy().elastic);
-  for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
-           {"suspect = \"10ms\"", "policy:2:11: suspect = \"10ms\" is not from 1s to 10min"},
-           {"suspect = 5", "policy:2:11: suspect"},
-           {"min_ranks = 0", "policy:2:13: min_ranks"},
-           {"spares = -1", "policy:2:10: spares"},
-           {"trust_resets = 1", "policy:2:16: trust_resets"},
-           {"expel_slower_than = 1.2", "policy:2:21: expel_slower_than = 1.2 is not from 1.5 to 1000"},
-           {"expel_slower_than = nan", "is not from 1.5 to 1000"},
-           {"expel_slower_than = \"3\"", "policy:2:21: expel_slower_than"},
-           {"replicate = \"10\"", "policy:2:13: replicate = \"10\" is no number of steps; write \"10 steps\""},
-           {"replicate = \"0 steps\"", "is no number of steps"},
-           {"replicate = \"-1 steps\"", "is no number of steps"},
-           {"replicate_as = \"int8\"",
-            "unknown replicate_as \"int8\"; write \"bf16\" or \"exact\", with or without \"+zstd\""},
-           {"replicate_as = \"int8+zstd\"", "unknown replicate_as \"int8+zstd\""},
-           {"suspekt = \"5s\"", "suspekt"}}) {
-    try {
-      static_cast<void>(Policy::parse("[elastic]\n" + text + "\n"));
-      ADD_FAILURE() << text;
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr(wanted)) << text;
-    }
-  }
+  expect_lines_refused(
+      "elastic", {{"suspect = \"10ms\"", "policy:2:11: suspect = \"10ms\" is not from 1s to 10min"},
+                  {"suspect = 5", "policy:2:11: suspect"},
+                  {"min_ranks = 0", "policy:2:13: min_ranks"},
+                  {"spares = -1", "policy:2:10: spares"},
+                  {"trust_resets = 1", "policy:2:16: trust_resets"},
+                  {"expel_slower_than = 1.2", "policy:2:21: expel_slower_than = 1.2 is not from 1.5 to 1000"},
+                  {"expel_slower_than = nan", "is not from 1.5 to 1000"},
+                  {"expel_slower_than = \"3\"", "policy:2:21: expel_slower_than"},
+                  {"replicate = \"10\"", "policy:2:13: replicate = \"10\" is no number of steps; write \"10 steps\""},
+                  {"replicate = \"0 steps\"", "is no number of steps"},
+                  {"replicate = \"-1 steps\"", "is no number of steps"},
+                  {"replicate_as = \"int8\"",
+                   "unknown replicate_as \"int8\"; write \"bf16\" or \"exact\", with or without \"+zstd\""},
+                  {"replicate_as = \"int8+zstd\"", "unknown replicate_as \"int8+zstd\""},
+                  {"suspekt = \"5s\"", "suspekt"}});
 }
 
 TEST(Policy, SaveAs) {
@@ -70,20 +73,12 @@ TEST(Policy, Security) {
   EXPECT_EQ(policy.security, (Policy::Security{"file:/home/me/job.key", true, false}));
   EXPECT_TRUE(Policy::parse("[security]\nno_dump = true\n").security.no_dump);
   EXPECT_EQ(Policy::parse("").security, Policy::Security());
-  for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
-           {"key = \"/home/me/job.key\"", "policy:2:7: key is not \"file:PATH\""},
-           {"key = \"5d902d6b3db6b0b663bf99cf33687598\"", "never the secret itself"},
-           {"key = 5", "policy:2:7: key"},
-           {"lock_memory = 1", "policy:2:15: lock_memory"},
-           {"no_dump = 1", "policy:2:11: no_dump"},
-           {"keys = \"file:/a\"", "did you mean \"key\"?"}}) {
-    try {
-      static_cast<void>(Policy::parse("[security]\n" + text + "\n"));
-      ADD_FAILURE() << text;
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr(wanted)) << text;
-    }
-  }
+  expect_lines_refused("security", {{"key = \"/home/me/job.key\"", "policy:2:7: key is not \"file:PATH\""},
+                                    {"key = \"5d902d6b3db6b0b663bf99cf33687598\"", "never the secret itself"},
+                                    {"key = 5", "policy:2:7: key"},
+                                    {"lock_memory = 1", "policy:2:15: lock_memory"},
+                                    {"no_dump = 1", "policy:2:11: no_dump"},
+                                    {"keys = \"file:/a\"", "did you mean \"key\"?"}});
 }
 
 TEST(Policy, Device) {

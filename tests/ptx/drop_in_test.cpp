@@ -147,7 +147,7 @@ class InterpretedRank {
     link_ = link.get();
     reducer_ =
         std::make_shared<DeviceReducer>(configuration, ledger, std::move(link), 1 + static_cast<std::uint64_t>(rank_));
-    reach_agreement(std::vector{reducer_}, library);
+    reach_agreement(std::vector{reducer_}, nccl);
   }
   InterpretedRank(const InterpretedRank&) = delete;
   InterpretedRank& operator=(const InterpretedRank&) = delete;
@@ -174,7 +174,7 @@ class InterpretedRank {
         .bytes = kInterpretedCount * sizeof(float),
         .forward = library_call,
         .native = [=](const void* /*send*/, void* /*receive*/) { return library_call(); }};
-    EXPECT_EQ(issue({&made, 1}, library), 0);
+    EXPECT_EQ(issue({&made, 1}, nccl), 0);
     const bool ours = link_->called == called;
     meet_others();
     return ours;
@@ -198,12 +198,12 @@ class InterpretedRank {
   [[nodiscard]] int trials() const { return link_->port_.met; }
 
   Ledger ledger;
-  CountingLibrary library;
+  CountingLibrary nccl;
 
  private:
-  // What a grid learns of another one by flags is not passed on to later grids of its stream, by the interpreter's race
-  // detector. So the hosts let all ranks' grids end before the next call, and wait only once all are enqueued: who
-  // waits runs grids, and has the interpreter for itself while one of them polls.
+  // When a grid has read another one's flags, the interpreter's race detector does not order later grids of its stream
+  // behind that other grid. So the hosts let all ranks' grids end before the next call. They wait only once all grids
+  // are enqueued: a thread that waits runs grids, and lets no other thread enqueue any while one of them polls.
   void meet_others() {
     between_.arrive_and_wait();
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
@@ -240,7 +240,7 @@ Sums run_until_compressed(const Configuration& configuration, const std::string&
       found += totals.compressed_calls > 0 && totals.algorithm == algorithm ? 1 : 0;
     }
     EXPECT_EQ(found, 1U);
-    EXPECT_TRUE(rank.library.said.empty()) << rank.library.said.front();
+    EXPECT_TRUE(rank.nccl.said.empty()) << rank.nccl.said.front();
   });
   return sums;
 }

@@ -14,6 +14,8 @@
 #include "elastic/residual_copy.hpp"
 #include "elastic_deaths.hpp"
 #include "elastic_kinds.hpp"
+#include "memory/process_pool.hpp"
+#include "session/host/host_residuals.hpp"
 #include "session/state/state_file.hpp"
 #include "tests/support/heard_log.hpp"
 #include "tests/support/step_share.hpp"
@@ -295,6 +297,43 @@ TEST(Elastic, PackedCopiesComeBackAsTheyWereInFewerBytes) {
       }
     }
   }
+}
+
+// A new world takes residuals over one tensor after the other. Mutation tried: all of them are copied first.
+TEST(ElasticResiduals, ThatChangeHandsAreInMemoryOnce) {
+  constexpr std::uint64_t kCount = 100'000;
+  constexpr std::uint32_t kTensors = 6;
+  const auto in_use = [] {
+    const memory::PagePoolStatistics statistics = memory::page_pool().statistics();
+    return statistics.uses[static_cast<std::size_t>(memory::MemoryUse::residuals)].in_use;
+  };
+  const std::uint64_t none = in_use();
+  session::HostResiduals before;
+  before.remember();
+  for (std::uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+    before.store().add({tensor, codec::EncodeSite::local}, 0,
+                       exchange::ResidualValues(std::vector<float>(kCount, static_cast<float>(tensor + 1))), 1);
+  }
+  before.store().keep({kTensors, codec::EncodeSite::local}, 0, 0);
+  before.commit();
+  const auto wanted = before.save_residuals({});
+  const std::uint64_t all = (in_use() - none) / 2;
+  ASSERT_GE(all, kTensors * kCount * sizeof(float));
+  std::uint64_t most = 0;
+  exchange::ResidualStore after;
+  std::size_t number = 0;
+  before.hand_over({}, [&](const session::SavedResidual& residual) {
+    ASSERT_LT(number, wanted.size());
+    EXPECT_EQ(residual.key, wanted[number].key);
+    EXPECT_TRUE(residual.range.values == wanted[number].range.values) << residual.key.tensor;
+    after.add(residual.key, residual.range.offset, residual.range.values, 1);
+    most = std::max(most, in_use() - none - all);  // without `wanted`
+    ++number;
+  });
+  EXPECT_EQ(number, kTensors + 1);
+  EXPECT_LE(most, all + all / kTensors);
+  EXPECT_EQ(after.bytes(), kTensors * kCount * sizeof(float));
+  EXPECT_EQ(before.residual_bytes(), 0U);
 }
 
 }  // namespace

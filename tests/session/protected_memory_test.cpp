@@ -6,48 +6,31 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "gradwire/gradwire.hpp"
 #include "memory/process_pool.hpp"
+#include "tests/support/mapping_flags.hpp"
 
 namespace gradwire::test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The flags that the kernel has for the mapping of the address, with a blank around each.
-std::string flags_of(const std::byte* memory) {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory);
-  std::ifstream maps("/proc/self/smaps");
-  bool inside = false;
-  for (std::string line; std::getline(maps, line);) {
-    unsigned long begin = 0;
-    unsigned long end = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
-      inside = begin <= address && address < end;
-    } else if (inside && line.starts_with("VmFlags:")) {
-      return line + " ";
-    }
-  }
-  return "";
-}
-
 // Makes a step with residuals, and returns the flags of memory of the pool.
-std::string flags_after_a_step(const std::string& security) {
+std::set<std::string> flags_after_a_step(const std::string& security) {
   std::vector<float> gradient(100'000, 1.0F);
   Session session(make_inproc_world(1).front(), Policy::parse("[defaults]\ncodec = \"int4\"\n" + security));
   const TensorId id = session.add("gradient", view(gradient.data(), gradient.size()));
   session.ready(id);
   session.finish();
   std::byte* const memory = memory::page_pool().allocate(100'000, memory::MemoryUse::residuals);
-  const std::string flags = flags_of(memory);
+  const std::set<std::string> flags = mapping_flags(memory);
   memory::page_pool().free(memory, 100'000, memory::MemoryUse::residuals);
   return flags;
 }
@@ -75,9 +58,9 @@ TEST(ProtectedMemory, ALimitThatDoesNotAllowItRefusesTheSession) {
 }
 
 TEST(ProtectedMemory, IsAskedForByThePolicy) {
-  EXPECT_THAT(flags_after_a_step(""), AllOf(Not(HasSubstr(" dd ")), Not(HasSubstr(" lo "))));
-  EXPECT_THAT(flags_after_a_step("[security]\nno_dump = true\n"), AllOf(HasSubstr(" dd "), Not(HasSubstr(" lo "))));
-  EXPECT_THAT(flags_after_a_step("[security]\nlock_memory = true\n"), AllOf(HasSubstr(" dd "), HasSubstr(" lo ")));
+  EXPECT_THAT(flags_after_a_step(""), AllOf(Not(Contains("dd")), Not(Contains("lo"))));
+  EXPECT_THAT(flags_after_a_step("[security]\nno_dump = true\n"), AllOf(Contains("dd"), Not(Contains("lo"))));
+  EXPECT_THAT(flags_after_a_step("[security]\nlock_memory = true\n"), AllOf(Contains("dd"), Contains("lo")));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Sessions that keep most of their residuals in a file: the same results and saves as in memory, steps that are made
 // again, and files that fail.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -21,6 +20,7 @@
 #include "model.hpp"
 #include "plan/memory_use.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/scratch_file_access.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {
@@ -159,18 +159,6 @@ TEST(SpilledSession, AStepThatIsMadeAgainFindsTheResidualsOfBeforeIt) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-// Opens the scratch files of this process in `folder`, as another program could.
-std::vector<int> open_files(const std::filesystem::path& folder) {
-  std::vector<int> opened;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code ignored;
-    if (std::filesystem::read_symlink(entry.path(), ignored).string().starts_with(folder.string() + "/")) {
-      opened.push_back(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
-    }
-  }
-  return opened;
-}
-
 // The file of one rank is damaged, and every rank ends with its error. Mutation tried: what was read is not compared
 // with what was written.
 TEST(SpilledSession, ADamagedFileIsAnErrorOnEveryRank) {
@@ -185,7 +173,7 @@ TEST(SpilledSession, ADamagedFileIsAnErrorOnEveryRank) {
     try {
       for (std::uint64_t step = 0; step < 12; ++step) {
         if (step == 6 && session.rank() == 1 && !damaged.exchange(true)) {
-          const std::vector<int> files = open_files(folder.path());
+          const std::vector<int> files = open_scratch_files(folder.path());
           EXPECT_EQ(files.size(), 3U);
           EXPECT_EQ(::ftruncate(files.front(), 0), 0);
           for (const int file : files) {

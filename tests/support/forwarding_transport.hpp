@@ -1,4 +1,4 @@
-// A transport that hands everything on to another one: tests change what they are about.
+// A transport that hands all calls on to another one. Tests derive from it and override the calls that they examine.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Windows of a device on host memory: opened as those of a real one are, with kernels that the test brings.
+// Opens the windows of a device on host memory as those of a GPU are opened, with the kernels of the test.
 #include <atomic>
 
 #include "exchange/stream/window_opening.hpp"
@@ -19,9 +19,9 @@ std::string HostDevice::open_windows(const memory::AllGather& all_gather, std::c
       return {.host = device_.in_node.host,
               .device = device_.in_node.gpu.empty() ? own : device_.in_node.gpu,
               .process = "rank" + std::to_string(device_.rank()),
-              .blocks = device_.in_node.resident,
-              .taken = device_.in_node.taken};
+              .blocks = device_.in_node.resident};
     }
+    [[nodiscard]] std::atomic<std::uint32_t>& reserved() override { return *device_.in_node.reserved; }
     [[nodiscard]] kernels::WindowWords& words() override { return device_.window_words_; }
     [[nodiscard]] std::unique_ptr<memory::PeerWindows> map(std::uint64_t bytes, const memory::AllGather& all_gather,
                                                            std::string& why) override {
@@ -49,6 +49,9 @@ std::string HostDevice::open_windows(const memory::AllGather& all_gather, std::c
     return StreamDevice::open_windows(all_gather, timeout);
   }
   ++in_node.openings;
+  if (in_node.reserved == nullptr) {
+    in_node.reserved = std::make_shared<std::atomic<std::uint32_t>>(0);
+  }
   OfWindows source(*this);
   std::string why;
   window_calls_ = exchange::open_windows(source, rank(), all_gather, timeout, why);

@@ -76,13 +76,9 @@ inline int connect_to(std::uint16_t port) {
   return descriptor;
 }
 
-/// Returns the body of an answer with status 200; no value for another status, or if the connection is refused.
-inline std::optional<std::string> http_get(std::uint16_t port, const std::string& path) {
-  const int descriptor = connect_to(port);
-  if (descriptor < 0) {
-    return std::nullopt;
-  }
-  const std::string request = "GET " + path + " HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
+/// Sends the bytes and returns all that arrives until the other side closes, or until a limit of the socket passes.
+/// Closes the descriptor.
+inline std::string exchange_bytes(int descriptor, const std::string& request) {
   ::send(descriptor, request.data(), request.size(), MSG_NOSIGNAL);
   std::string answer;
   std::array<char, 8192> buffer{};
@@ -90,6 +86,16 @@ inline std::optional<std::string> http_get(std::uint16_t port, const std::string
     answer.append(buffer.data(), static_cast<std::size_t>(got));
   }
   ::close(descriptor);
+  return answer;
+}
+
+/// Returns the body of an answer with status 200; no value for another status, or if the connection is refused.
+inline std::optional<std::string> http_get(std::uint16_t port, const std::string& path) {
+  const int descriptor = connect_to(port);
+  if (descriptor < 0) {
+    return std::nullopt;
+  }
+  const std::string answer = exchange_bytes(descriptor, "GET " + path + " HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n");
   const std::size_t body = answer.find("\r\n\r\n");
   const std::size_t status = answer.find(' ');
   if (body == std::string::npos || answer.substr(status + 1, 3) != "200") {

@@ -1,4 +1,5 @@
-// Tests metrics over a Unix socket: what is served, to whom, and what becomes of sockets that others left.
+// Tests metrics over a Unix socket: the text that is served, the user who may read it, and sockets that other processes
+// left.
 #include "watch/socket_listener.hpp"
 
 #include <gmock/gmock.h>
@@ -19,6 +20,7 @@
 #include "tests/watch/forked_child.hpp"
 #include "watch/live/fetch.hpp"
 #include "watch/live/folder_reader.hpp"
+#include "watch/textfile.hpp"
 
 namespace gradwire::watch {
 namespace {
@@ -81,6 +83,21 @@ TEST_F(Sockets, ServeAllRanksOfAProcess) {
     EXPECT_EQ(snapshot.problem, "");
     observe::stop_collecting();
     EXPECT_FALSE(std::filesystem::exists(socket())) << "it goes with the job";
+  });
+  EXPECT_EQ(ended, 0);
+}
+
+// Mutation tried: files of ranks that answered are shown as well.
+TEST_F(Sockets, RanksThatAlsoWriteFilesAreShownOnce) {
+  const int ended = served([&] {
+    const std::string folder = folder_.path().string();
+    ::setenv("GRADWIRE_METRICS", ("unix:" + folder + ",file:" + folder).c_str(), 1);
+    run_five_steps(2);
+    observe::collect();
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() / file_name("library", 1, "tried")));
+    const live::FolderSnapshot snapshot = live::FolderReader(folder_.path()).read();
+    EXPECT_EQ(snapshot.ranks.size(), 2U);
+    EXPECT_TRUE(snapshot.skipped.empty());
   });
   EXPECT_EQ(ended, 0);
 }

@@ -11,14 +11,14 @@
 #include "base/log.hpp"
 #include "base/timeout.hpp"
 #include "codec/tensor_list.hpp"
+#include "exchange/calls/call_checks.hpp"
 #include "exchange/calls/communicator_counts.hpp"
+#include "exchange/calls/feedback_state.hpp"
 #include "exchange/control.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/host/host_executor.hpp"
 #include "exchange/model/algorithm_choice.hpp"
 #include "exchange/model/sizes.hpp"
-#include "exchange/residuals/bucket_residuals.hpp"
-#include "memory/device_pointer.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "observe/watching.hpp"
@@ -29,53 +29,11 @@
 namespace gradwire {
 namespace {
 
-void check_view(const ConstView& view, const char* what) {
-  if (element_bytes(view.dtype) == 0) {
-    throw Error(ErrorCode::invalid_argument, std::string(what) + ": unknown dtype " +
-                                                 std::to_string(static_cast<int>(view.dtype)) +
-                                                 "; use f32, f16, bf16 or f64");
-  }
-  if (view.data == nullptr && view.count > 0) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(what) + ": null data with count " + std::to_string(view.count));
-  }
-  memory::require_host_memory(view.data, what);
-}
-
-void check_same_type(const ConstView& input, const ConstView& output) {
-  if (input.dtype != output.dtype) {
-    throw Error(ErrorCode::invalid_argument, "input is " + std::string(to_string(input.dtype)) + " but output is " +
-                                                 std::string(to_string(output.dtype)) + "; they must be equal");
-  }
-}
-
-void check_count(const char* what, std::uint64_t got, std::uint64_t wanted) {
-  if (got != wanted) {
-    throw Error(ErrorCode::invalid_argument, std::string(what) + " has " + std::to_string(got) +
-                                                 " elements but must have " + std::to_string(wanted));
-  }
-}
-
-const std::byte* at(const void* data, std::uint64_t elements, DType dtype) {
-  return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + elements * element_bytes(dtype);
-}
-std::byte* at(void* data, std::uint64_t elements, DType dtype) {
-  return data == nullptr ? nullptr : static_cast<std::byte*>(data) + elements * element_bytes(dtype);
-}
-
-// `allowed` is the one address inside `whole` at which `part` may lie, for a call in place.
-void check_overlap(const ConstView& whole, const ConstView& part, const void* allowed) {
-  const std::byte* begin = at(whole.data, 0, whole.dtype);
-  const std::byte* part_begin = at(part.data, 0, part.dtype);
-  if (whole.count == 0 || part.count == 0 || part.data == allowed) {
-    return;
-  }
-  if (part_begin < begin + whole.count * element_bytes(whole.dtype) &&
-      begin < part_begin + part.count * element_bytes(part.dtype)) {
-    throw Error(ErrorCode::invalid_argument,
-                "input and output overlap; give separate memory, or the same place exactly");
-  }
-}
+using exchange::at;
+using exchange::check_count;
+using exchange::check_overlap;
+using exchange::check_same_type;
+using exchange::check_view;
 
 std::uint8_t terms_of(const CallOptions& options) {
   return static_cast<std::uint8_t>((options.reduction == Reduction::mean ? wire::kTermMean : 0) |
@@ -83,41 +41,9 @@ std::uint8_t terms_of(const CallOptions& options) {
                                    (options.weight ? wire::kTermWeighted : 0));
 }
 
-DType checked_residuals(DType dtype) {
-  if (dtype != DType::f32 && dtype != DType::bf16) {
-    throw Error(ErrorCode::unsupported, "FeedbackBuffer: residuals are f32 or bf16, not " +
-                                            std::string(to_string(dtype)) + "; give one of the two");
-  }
-  return dtype;
-}
-
 std::uint64_t sum_of(std::span<const std::uint64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
-
-}  // namespace
-
-struct FeedbackBuffer::State {
-  std::uint64_t count = 0;
-  exchange::ResidualStore store = {};
-  int world_size = 0;  // world size of the calls whose residuals it holds
-  std::uint64_t calls = 0;
-
-  // Whether it may hold residuals; the same answer on every rank that made the same calls.
-  [[nodiscard]] bool held() const { return store.has({0, codec::EncodeSite::local}); }
-};
-
-FeedbackBuffer::FeedbackBuffer(std::uint64_t count, DType dtype)
-    : state_(std::make_unique<State>(
-          State{.count = count, .store = exchange::ResidualStore({.dtypes = {checked_residuals(dtype)}})})) {}
-FeedbackBuffer::FeedbackBuffer(FeedbackBuffer&&) noexcept = default;
-FeedbackBuffer& FeedbackBuffer::operator=(FeedbackBuffer&&) noexcept = default;
-FeedbackBuffer::~FeedbackBuffer() = default;
-std::uint64_t FeedbackBuffer::count() const noexcept { return state_->count; }
-std::uint64_t FeedbackBuffer::bytes() const { return state_->store.bytes(); }
-void FeedbackBuffer::clear() { state_->store = exchange::ResidualStore(state_->store.form()); }
-
-namespace {
 
 // A call, and a function that adds the caller's memory.
 struct Prepared {
@@ -255,7 +181,8 @@ struct Communicator::State {
     try {
       const std::uint32_t call = calls++;
       Prepared prepared = std::forward<Make>(make)();
-      auto residuals = open_residuals(options, prepared.request);
+      auto residuals =
+          options.feedback == nullptr ? nullptr : options.feedback->state_->open(rank(), world(), prepared.request);
       exchange::Resolved resolved = exchange::resolve(prepared.request, {rank(), world(), executor.tiers()});
       if (resolved.call.residuals.any) {
         residuals->begin(resolved.call.residuals);
@@ -291,32 +218,6 @@ struct Communicator::State {
       executor.fail(error);
       throw Error(error);
     }
-  }
-
-  // Null without a feedback buffer. Otherwise it also writes into `request` what the buffer holds.
-  std::unique_ptr<exchange::BucketResiduals> open_residuals(const CallOptions& options,
-                                                            exchange::CallRequest& request) const {
-    if (options.feedback == nullptr) {
-      return nullptr;
-    }
-    check_count("the feedback buffer", options.feedback->count(), request.count);
-    FeedbackBuffer::State& state = *options.feedback->state_;
-    if (state.held() && state.world_size != world()) {
-      throw Error(ErrorCode::invalid_argument, "the feedback buffer holds residuals of a world of " +
-                                                   std::to_string(state.world_size) + " ranks, this one has " +
-                                                   std::to_string(world()) +
-                                                   "; make an exact call with it in the old one first, or clear() it");
-    }
-    state.world_size = world();
-    if (state.store.form().rank != static_cast<std::uint32_t>(rank())) {
-      exchange::ResidualForm form = state.store.form();
-      form.rank = static_cast<std::uint32_t>(rank());
-      state.store.set_form(std::move(form));
-    }
-    auto residuals = std::make_unique<exchange::BucketResiduals>(
-        state.store, std::vector<exchange::BucketPart>{{.count = request.count}}, 1, state.calls++);
-    request.held = residuals->held();
-    return residuals;
   }
 };
 

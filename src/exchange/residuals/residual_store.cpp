@@ -215,6 +215,13 @@ void ResidualStore::clear_moved(std::uint32_t tensor) {
   moved_.erase(tensor);
 }
 
+std::map<ResidualKey, std::vector<Range>> ResidualStore::take_entries() {
+  if (undo_) {
+    remember();  // drops the second buffers
+  }
+  return std::exchange(ranges_, {});
+}
+
 std::uint64_t ResidualStore::second_bytes() const {
   std::uint64_t total = 0;
   if (undo_) {

@@ -24,7 +24,7 @@ struct ResidualKey {
   friend auto operator<=>(const ResidualKey&, const ResidualKey&) = default;  // NOLINT(modernize-use-nullptr): false
 };
 
-/// A folder whose scratch file has the residuals beyond `memory` bytes.
+/// Names a folder whose scratch file holds the residuals beyond `memory` bytes.
 struct ResidualPlace {
   std::string folder;
   std::uint64_t memory = 0;
@@ -32,7 +32,7 @@ struct ResidualPlace {
                           const ResidualPlace&) = default;  // NOLINT(modernize-use-nullptr): false
 };
 
-/// How a store keeps residuals.
+/// Says how a store keeps residuals.
 struct ResidualForm {
   static constexpr std::uint32_t kSeed = 0x67726164;
 
@@ -74,11 +74,12 @@ class ResidualStore {
   /// Adds residuals that another store held, for example after a change of world size. Their dtype need not be the one
   /// of this store.
   void add(const ResidualKey& key, std::uint64_t offset, const Values& values, float factor);
-  /// Residuals of elements [offset, offset + count) as f32: in place, or written to `scratch`, which holds `count`.
-  /// Null unless all of them are kept.
+  /// Returns residuals of elements [offset, offset + count) as f32: in place, or written to `scratch`, which holds
+  /// `count`. Null unless all of them are kept.
   [[nodiscard]] const float* load(const ResidualKey& key, std::uint64_t offset, std::uint64_t count,
                                   float* scratch) const;
-  /// The same, to be changed in place. Null, too, where the store does not keep them as f32.
+  /// Does the same for residuals that the caller changes in place. It returns null, too, where the store does not keep
+  /// them as f32 in memory.
   [[nodiscard]] float* slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
   /// Writes the residuals that an encoder leaves of these elements in step `step`, all of which the store must keep;
   /// once in a step. Where the store can undo, load() shows them only after commit(). A step that is made again rounds
@@ -108,8 +109,8 @@ class ResidualStore {
 
   /// From here on undo() restores the residuals of this moment, or of the last commit().
   void remember();
-  /// Does what of commit() may fail: copies values where a step writes other elements than the one before. undo() still
-  /// restores what it would have. Errors are those of memory::PageFile.
+  /// Does the part of commit() that may fail: copies values where a step writes other elements than the one before.
+  /// undo() still restores what it would have. Errors are those of memory::PageFile.
   void prepare_commit();
   /// Makes the changes final. It does not fail after a prepare_commit() with no change in between.
   void commit();
@@ -127,14 +128,16 @@ class ResidualStore {
   [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }
   [[nodiscard]] bool has(const ResidualKey& key) const { return ranges_.contains(key); }
   [[nodiscard]] const std::map<ResidualKey, std::vector<Range>>& entries() const noexcept { return ranges_; }
-  /// Bytes of the residuals, in memory and in files.
+  /// Takes all residuals out, for another store. Undo finds none afterwards either.
+  [[nodiscard]] std::map<ResidualKey, std::vector<Range>> take_entries();
+  /// Returns the bytes of the residuals, in memory and in files.
   [[nodiscard]] std::uint64_t bytes() const;
-  /// The same of the second buffers.
+  /// Returns the same for the second buffers.
   [[nodiscard]] std::uint64_t second_bytes() const;
-  /// Bytes of all of these that lie in memory.
+  /// Returns the bytes of residuals and second buffers that lie in memory.
   [[nodiscard]] std::uint64_t resident_bytes() const;
-  /// The memory of all residuals and second buffers, which the pool may move between steps; without those that a file
-  /// has a part of.
+  /// Returns the memory of all residuals and second buffers, which the pool may move between steps; without those that
+  /// lie partly in a file.
   [[nodiscard]] std::vector<memory::Block*> blocks();
 
  private:
@@ -156,7 +159,7 @@ class ResidualStore {
     std::uint64_t changes = 0;
   };
 
-  // The place of a tensor's residuals, whose file is made if there is none yet; null: memory.
+  // Returns the place of a tensor's residuals, whose file is made if there is none yet; null: memory.
   [[nodiscard]] ResidualValues::Spill spill_of(std::uint32_t tensor);
   [[nodiscard]] const ResidualValues::Spill& spill_at(const ResidualPlace& place);
   // The range that holds all of these elements; null if none does.

@@ -12,7 +12,7 @@ namespace {
 std::uint16_t* halves(std::byte* bytes) { return reinterpret_cast<std::uint16_t*>(bytes); }
 const std::uint16_t* halves(const std::byte* bytes) { return reinterpret_cast<const std::uint16_t*>(bytes); }
 
-// Whether any of the values has other bits than the sign.
+// Returns whether any of the values has other bits than the sign.
 template <class Bits>
 bool any_nonzero_bits(const std::byte* values, std::uint64_t count) {
   constexpr auto kValue = static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1);
@@ -29,6 +29,33 @@ bool any_nonzero_bits(const std::byte* values, std::uint64_t count) {
     }
   }
   return false;
+}
+
+void widen(const std::uint16_t* from, std::uint64_t count, float* to) {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    to[i] = kernels::from_bf16(from[i]);
+  }
+}
+
+// Rounds f32 values; `index` is that of the first one in its tensor.
+void narrow(const ResidualRounding& rounding, std::uint64_t index, const float* from, std::uint64_t count,
+            std::uint16_t* to) {
+  for (std::uint64_t i = 0; i < count;) {  // once, but for the elements around a multiple of 2^32
+    const auto low = static_cast<std::uint32_t>(index + i);
+    const std::uint64_t end = std::min(count, i + ((std::uint64_t{1} << 32) - low));
+    const kernels::RoundingKey key = rounding.key(static_cast<std::uint32_t>((index + i) >> 32));
+    codec::round_to_bf16(key, low, from + i, end - i, to + i);
+    i = end;
+  }
+}
+
+// Calls body(room, done) for `count` narrow values that pass through a small buffer, one piece after the other.
+template <class Body>
+void for_each_piece(std::uint64_t count, Body body) {
+  std::uint16_t room[2048];
+  for (std::uint64_t done = 0; done < count; done += std::size(room)) {
+    body(std::span(room).first(std::min<std::uint64_t>(std::size(room), count - done)), done);
+  }
 }
 
 }  // namespace
@@ -73,62 +100,41 @@ const float* ResidualValues::look(std::uint64_t first, std::uint64_t count, floa
 }
 
 const float* ResidualValues::read(std::uint64_t first, std::uint64_t count, float* scratch, bool loads) const {
-  if (!spilled_.empty()) {
-    const std::size_t each = element_bytes(dtype_);
-    const auto fetch = [&](std::uint64_t from, std::span<std::byte> to) {
-      loads ? spilled_.load(from * each, to) : spilled_.look(from * each, to);
-    };
-    if (dtype_ == DType::f32) {
-      fetch(first, std::as_writable_bytes(std::span(scratch, count)));
-      return scratch;
-    }
-    const std::uint64_t most = kPieceBytes / each;
-    ResidualValues room(std::min(most, count), dtype_);
-    for (std::uint64_t done = 0; done < count; done += most) {
-      const std::uint64_t some = std::min(most, count - done);
-      fetch(first + done, room.bytes().first(some * each));
-      static_cast<void>(room.read(0, some, scratch + done, loads));
-    }
-    return scratch;
-  }
+  const auto fetch = [&](std::uint64_t from, std::span<std::byte> to) {
+    const std::size_t begin = from * element_bytes(dtype_);
+    loads ? spilled_.load(begin, to) : spilled_.look(begin, to);
+  };
   if (dtype_ == DType::f32) {
-    return reinterpret_cast<const float*>(bytes_.data()) + first;
-  }
-  const std::uint16_t* from = halves(bytes_.data()) + first;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    scratch[i] = kernels::from_bf16(from[i]);
+    if (spilled_.empty()) {
+      return reinterpret_cast<const float*>(bytes_.data()) + first;
+    }
+    fetch(first, std::as_writable_bytes(std::span(scratch, count)));
+  } else if (spilled_.empty()) {
+    widen(halves(bytes_.data()) + first, count, scratch);
+  } else {
+    for_each_piece(count, [&](std::span<std::uint16_t> room, std::uint64_t done) {
+      fetch(first + done, std::as_writable_bytes(room));
+      widen(room.data(), room.size(), scratch + done);
+    });
   }
   return scratch;
 }
 
 void ResidualValues::store(std::uint64_t first, std::uint64_t count, const float* values,
                            const ResidualRounding& rounding, std::uint64_t index) {
-  if (!spilled_.empty()) {
-    const std::size_t each = element_bytes(dtype_);
-    if (dtype_ == DType::f32) {
-      spilled_.store(first * each, std::as_bytes(std::span(values, count)));
-      return;
-    }
-    const std::uint64_t most = kPieceBytes / each;
-    ResidualValues room(std::min(most, count), dtype_);
-    for (std::uint64_t done = 0; done < count; done += most) {
-      const std::uint64_t some = std::min(most, count - done);
-      room.store(0, some, values + done, rounding, index + done);
-      spilled_.store((first + done) * each, room.bytes().first(some * each));
-    }
-    return;
-  }
   if (dtype_ == DType::f32) {
-    std::copy_n(values, count, floats() + first);
-    return;
-  }
-  std::uint16_t* to = halves(bytes_.data()) + first;
-  for (std::uint64_t i = 0; i < count;) {  // once, but for the elements around a multiple of 2^32
-    const auto low = static_cast<std::uint32_t>(index + i);
-    const std::uint64_t end = std::min(count, i + ((std::uint64_t{1} << 32) - low));
-    const kernels::RoundingKey key = rounding.key(static_cast<std::uint32_t>((index + i) >> 32));
-    codec::round_to_bf16(key, low, values + i, end - i, to + i);
-    i = end;
+    if (spilled_.empty()) {
+      std::copy_n(values, count, floats() + first);
+    } else {
+      spilled_.store(first * sizeof(float), std::as_bytes(std::span(values, count)));
+    }
+  } else if (spilled_.empty()) {
+    narrow(rounding, index, values, count, halves(bytes_.data()) + first);
+  } else {
+    for_each_piece(count, [&](std::span<std::uint16_t> room, std::uint64_t done) {
+      narrow(rounding, index + done, values + done, room.size(), room.data());
+      spilled_.store((first + done) * sizeof(std::uint16_t), std::as_bytes(room));
+    });
   }
 }
 
@@ -156,20 +162,22 @@ void ResidualValues::fill_zero(std::uint64_t first, std::uint64_t count) {
 }
 
 bool ResidualValues::any_nonzero(std::uint64_t first, std::uint64_t count) const {
-  if (!spilled_.empty()) {
-    const std::uint64_t most = kPieceBytes / element_bytes(dtype_);
-    ResidualValues room(std::min(most, count), dtype_);
-    for (std::uint64_t done = 0; done < count; done += most) {
-      const std::uint64_t some = std::min(most, count - done);
-      room.copy(0, some, *this, first + done);
-      if (room.any_nonzero(0, some)) {
-        return true;
-      }
-    }
-    return false;
+  const std::size_t each = element_bytes(dtype_);
+  const auto any = [&](const std::byte* values, std::uint64_t some) {
+    return dtype_ == DType::f32 ? any_nonzero_bits<std::uint32_t>(values, some)
+                                : any_nonzero_bits<std::uint16_t>(values, some);
+  };
+  if (spilled_.empty()) {
+    return any(bytes_.data() + first * each, count);
   }
-  return dtype_ == DType::f32 ? any_nonzero_bits<std::uint32_t>(bytes_.data() + first * sizeof(std::uint32_t), count)
-                              : any_nonzero_bits<std::uint16_t>(bytes_.data() + first * sizeof(std::uint16_t), count);
+  std::byte room[kPieceBytes];
+  bool found = false;
+  for (std::uint64_t done = 0; done < count && !found; done += kPieceBytes / each) {
+    const std::uint64_t some = std::min<std::uint64_t>(kPieceBytes / each, count - done);
+    spilled_.look((first + done) * each, std::span(room, some * each));
+    found = any(room, some);
+  }
+  return found;
 }
 
 ResidualValues ResidualValues::part(std::uint64_t first, std::uint64_t count) const {

@@ -27,17 +27,18 @@ struct ResidualRounding {
   Use use = Use::step;
   std::uint64_t number = 0;  // the step, or how many changes were made before
 
-  /// The key of the elements whose index has these upper 32 bits.
+  /// Returns the key of the elements whose index has these upper 32 bits.
   [[nodiscard]] kernels::RoundingKey key(std::uint32_t index_high) const noexcept;
 };
 
-/// Where values are spilled, any function but a move may throw the errors of memory::PageFile.
+/// Every function but a move may throw the errors of memory::PageFile if the values are spilled.
 class ResidualValues {
  public:
   using Spill = std::shared_ptr<memory::SpillCache>;
 
   ResidualValues() = default;
-  /// `count` zeros. `dtype` is f32 or bf16. With `spill` they lie there, unless they take less than a page.
+  /// Holds `count` zeros at first. `dtype` is f32 or bf16. With `spill` they lie there, unless they take less than a
+  /// page.
   explicit ResidualValues(std::uint64_t count, DType dtype = DType::f32, const Spill& spill = nullptr);
   explicit ResidualValues(std::span<const float> values);
   ResidualValues(std::initializer_list<float> values) : ResidualValues(std::span(values.begin(), values.size())) {}
@@ -46,9 +47,9 @@ class ResidualValues {
   [[nodiscard]] std::uint64_t size() const noexcept { return byte_count() / element_bytes(dtype_); }
   [[nodiscard]] bool empty() const noexcept { return byte_count() == 0; }
   [[nodiscard]] std::size_t byte_count() const noexcept { return bytes_.size() + spilled_.size(); }
-  /// Whether values of this size would lie where these do if they were made with `spill`.
+  /// Returns whether values of this size would lie where these do if they were made with `spill`.
   [[nodiscard]] bool lies_in(const Spill& spill) const noexcept;
-  /// The values as they are stored; none where they are spilled.
+  /// Returns the values as they are stored; none where they are spilled.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_.values(); }
   [[nodiscard]] std::span<std::byte> bytes() noexcept { return {bytes_.data(), bytes_.size()}; }
   /// Calls body(span of bytes) for all values as they are stored, one piece after the other.
@@ -56,10 +57,10 @@ class ResidualValues {
   void for_each_bytes(Body body) const;
   [[nodiscard]] float operator[](std::uint64_t index) const;
 
-  /// The values themselves, where they are f32 in memory; otherwise null.
+  /// Returns the values themselves if they are f32 in memory; otherwise null.
   [[nodiscard]] float* floats() noexcept;
-  /// Values [first, first + count) as f32: in place, or written to `scratch`, which holds as many. load() is for what a
-  /// step does with each value once before it stores the new one; look() is for anything else.
+  /// Return values [first, first + count) as f32: in place, or written to `scratch`, which holds as many. A step loads
+  /// each value once before it stores the new one; look() is for every other reader.
   [[nodiscard]] const float* load(std::uint64_t first, std::uint64_t count, float* scratch) const;
   [[nodiscard]] const float* look(std::uint64_t first, std::uint64_t count, float* scratch) const;
   /// Stores f32 values, rounded where the dtype asks for it. `index` is that of the first value in its tensor.
@@ -75,7 +76,7 @@ class ResidualValues {
               Change change);
 
   [[nodiscard]] ResidualValues part(std::uint64_t first, std::uint64_t count) const;
-  /// The same values in another dtype, or in another place.
+  /// Returns the same values in another dtype, or in another place.
   [[nodiscard]] ResidualValues as(DType dtype, const Spill& spill, const ResidualRounding& rounding,
                                   std::uint64_t index) const;
 
@@ -85,7 +86,7 @@ class ResidualValues {
   friend bool operator==(const ResidualValues& a, const ResidualValues& b);
 
  private:
-  static constexpr std::size_t kPieceBytes = 4096;  // of what is spilled, where it is read or written piece by piece
+  static constexpr std::size_t kPieceBytes = 4096;  // of spilled values that are read piece by piece
   [[nodiscard]] const float* read(std::uint64_t first, std::uint64_t count, float* scratch, bool loads) const;
 
   DType dtype_ = DType::f32;

@@ -44,7 +44,7 @@ struct StreamArguments {
   float* node_residual = nullptr;
   const std::uint8_t* powers = nullptr;  // of all elements of the bucket
   std::uint8_t terms = 0;
-  bool in_windows = true;
+  bool in_windows = false;
   std::string name;
 };
 

@@ -88,7 +88,6 @@ CudaDevice::~CudaDevice() {
     }
     cudaStreamSynchronize(compute());
   }
-  leave_windows();
 }
 
 std::uint64_t CudaDevice::pinned_bytes() const noexcept { return pinned_->bytes() + messages_->pinned_bytes(); }

@@ -108,7 +108,6 @@ class CudaDevice final : public StreamDevice {
     Point point;  // reached when the copy from it has ended
     std::byte* memory;
   };
-  void leave_windows() noexcept;
   void sweep();
   void poll_messages();
   [[nodiscard]] cudaStream_t compute() const noexcept { return backend_->stream(StreamBackend::Queue::compute); }

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t kMostDevices = 64;
 
-// By device: the blocks of all windows that this process has there. Calls of several communicators may run at once.
-std::atomic<std::uint32_t>& blocks_of(int device) {
+// Returns the sum of the process's reservations on the device. Calls of several communicators may run at once.
+std::atomic<std::uint32_t>& reserved_on(int device) {
   static std::array<std::atomic<std::uint32_t>, kMostDevices> blocks{};
   return blocks[static_cast<std::size_t>(device) % kMostDevices];
 }
@@ -36,9 +36,9 @@ std::string CudaDevice::open_windows(const memory::AllGather& all_gather, std::c
               .device = memory::device_bus(device_.device_),
               .process = memory::process_text(),
               .blocks = kernels::resident_window_blocks(),
-              .taken = blocks_of(device_.device_),
               .allowed = device_.backend_->most_blocks()};
     }
+    [[nodiscard]] std::atomic<std::uint32_t>& reserved() override { return reserved_on(device_.device_); }
     [[nodiscard]] kernels::WindowWords& words() override { return *words_; }
     [[nodiscard]] std::unique_ptr<memory::PeerWindows> map(std::uint64_t bytes, const memory::AllGather& all_gather,
                                                            std::string& why) override {
@@ -75,14 +75,7 @@ std::string CudaDevice::open_windows(const memory::AllGather& all_gather, std::c
 
 void CudaDevice::adopt_windows(std::unique_ptr<WindowCalls> calls) {
   calls_ = std::move(calls);
-  blocks_of(device_) += calls_->places().shape.blocks;
   to_abort_ = calls_.get();
-}
-
-void CudaDevice::leave_windows() noexcept {
-  if (calls_ != nullptr) {
-    blocks_of(device_) -= calls_->places().shape.blocks;
-  }
 }
 
 }  // namespace gradwire::exchange

@@ -75,7 +75,7 @@ struct StreamTask {
   DeviceRange<const std::uint8_t> powers = {};
   std::uint8_t terms = 0;                        // see Task
   std::shared_ptr<const Tiers> tiers = nullptr;  // if nodes are known: bytes inside and between them are counted apart
-  bool in_windows = true;                        // one kernel may make it, if the executor has windows
+  bool in_windows = false;                       // one kernel may make it, if the executor has windows
   std::string name;                              // for messages: "bucket 3 (rule 2)"
 };
 

@@ -28,8 +28,9 @@ std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_devic
 }
 
 WindowCalls::WindowCalls(std::unique_ptr<memory::PeerWindows> windows, const kernels::WindowShape& shape,
-                         kernels::WindowWords& words, std::chrono::milliseconds timeout)
-    : windows_(std::move(windows)), timeout_(timeout) {
+                         kernels::WindowWords& words, std::chrono::milliseconds timeout,
+                         std::unique_ptr<BlockReservation> reservation)
+    : reservation_(std::move(reservation)), windows_(std::move(windows)), timeout_(timeout) {
   if (shape.ranks > kernels::kMostWindowRanks || shape.blocks > kernels::kMostWindowBlocks) {
     throw Error(ErrorCode::internal, "windows for " + std::to_string(shape.ranks) + " ranks with " +
                                          std::to_string(shape.blocks) + " blocks each");

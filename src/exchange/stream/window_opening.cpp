@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -14,27 +15,27 @@ namespace {
 constexpr std::chrono::milliseconds kTestTimeout{30'000};
 constexpr char kGood = '+';  // a text that begins otherwise says what failed
 
-// What a rank tells the others of a step: its answer, or why it has none.
-struct Said {
+// A rank tells the others its answer in a step, or why it has none.
+struct Reply {
   std::string answer;
-  std::string trouble;
+  std::string error;
 
-  [[nodiscard]] std::string text() const { return trouble.empty() ? kGood + answer : '-' + trouble; }
+  [[nodiscard]] std::string text() const { return error.empty() ? kGood + answer : '-' + error; }
 };
 
 template <class Step>
-Said attempt(const Step& step) {
+Reply reply_of(const Step& step) {
   try {
-    return {.answer = step(), .trouble = {}};
+    return {.answer = step(), .error = {}};
   } catch (...) {
     const std::string what = current_error().what();
-    return {.answer = {}, .trouble = what.empty() ? "an unknown error" : what};
+    return {.answer = {}, .error = what.empty() ? "an unknown error" : what};
   }
 }
 
 // Returns the ranks' answers; none if some rank has none, with the reason in `why`.
-std::vector<std::string> compare(const Said& said, const memory::AllGather& all_gather, std::string& why) {
-  std::vector<std::string> all = all_gather(said.text());
+std::vector<std::string> compare(const Reply& mine, const memory::AllGather& all_gather, std::string& why) {
+  std::vector<std::string> all = all_gather(mine.text());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const bool good = all[rank].starts_with(kGood);
     all[rank].erase(0, 1);
@@ -46,22 +47,45 @@ std::vector<std::string> compare(const Said& said, const memory::AllGather& all_
   return all;
 }
 
-// Returns the blocks of all other windows on this rank's GPU. Ranks may share a process. Every rank calls it.
-std::uint32_t taken_on(const WindowSeat& seat, const std::string& place, const std::vector<std::string>& places,
-                       const memory::AllGather& all_gather) {
-  const std::vector<std::string> said = all_gather(seat.process + " " + std::to_string(seat.taken));
+// Returns the blocks that other communicators have reserved on this rank's GPU. Every rank calls it, and all have made
+// their reservations before any rank comes here: of two communicators that open windows at the same time, one at least
+// sees all reservations of the other. Ranks may share a process, whose sum then has the reservations of them all.
+std::uint32_t taken_by_others(const WindowSeat& seat, std::uint32_t own, std::uint32_t sum, const std::string& place,
+                              const std::vector<std::string>& places, const memory::AllGather& all_gather) {
+  const std::vector<std::string> texts =
+      all_gather(seat.process + " " + std::to_string(own) + " " + std::to_string(sum));
   std::map<std::string, std::uint32_t> by_process;
-  for (std::size_t rank = 0; rank < said.size(); ++rank) {
+  std::uint32_t own_of_all = 0;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     if (places[rank] == place) {
-      const std::size_t space = said[rank].find(' ');
-      by_process[said[rank].substr(0, space)] = static_cast<std::uint32_t>(std::stoul(said[rank].substr(space + 1)));
+      std::istringstream text(texts[rank]);
+      std::string process;
+      std::uint32_t reserved = 0;
+      std::uint32_t reserved_in_process = 0;
+      text >> process >> reserved >> reserved_in_process;
+      own_of_all += reserved;
+      by_process[process] = std::max(by_process[process], reserved_in_process);
     }
   }
-  std::uint32_t taken = 0;
+  std::uint32_t all = 0;
   for (const auto& [process, blocks] : by_process) {
-    taken += blocks;
+    all += blocks;
   }
-  return taken;
+  return all - own_of_all;
+}
+
+// Returns the number of blocks of each rank's kernels, which is the same on all ranks; 0: they do not fit. Every rank
+// calls it behind the reservations of all.
+std::uint32_t agree_on_blocks(WindowSource& source, const WindowSeat& seat, std::uint32_t reserved,
+                              const std::string& place, const std::vector<std::string>& places,
+                              const memory::AllGather& all_gather) {
+  const auto sharing = static_cast<std::uint32_t>(std::count(places.begin(), places.end(), place));
+  const std::uint32_t taken = taken_by_others(seat, reserved, source.reserved().load(), place, places, all_gather);
+  std::uint32_t blocks = std::min(window_blocks(seat.blocks, sharing, taken), reserved);
+  for (const std::string& fits : all_gather(std::to_string(blocks))) {
+    blocks = std::min(blocks, static_cast<std::uint32_t>(std::stoul(fits)));
+  }
+  return blocks;
 }
 
 bool passes(WindowSource& source, const WindowCalls& calls, std::chrono::milliseconds timeout) {
@@ -77,8 +101,12 @@ bool passes(WindowSource& source, const WindowCalls& calls, std::chrono::millise
 std::unique_ptr<WindowCalls> open_windows(WindowSource& source, int rank, const memory::AllGather& all_gather,
                                           std::chrono::milliseconds timeout, std::string& why) {
   WindowSeat seat;
-  const Said place = attempt([&] {
+  std::unique_ptr<BlockReservation> reservation;
+  const Reply place = reply_of([&] {
     seat = source.prepare();
+    const std::uint32_t most = window_blocks(seat.blocks, 1);
+    reservation =
+        std::make_unique<BlockReservation>(source.reserved(), seat.allowed != 0 ? std::min(most, seat.allowed) : most);
     return seat.host + " " + seat.device;
   });
   const std::vector<std::string> places = compare(place, all_gather, why);
@@ -94,16 +122,12 @@ std::unique_ptr<WindowCalls> open_windows(WindowSource& source, int rank, const 
     why = "windows are for 2 to " + std::to_string(kernels::kMostWindowRanks) + " ranks";
     return nullptr;
   }
-  const auto sharing = static_cast<std::uint32_t>(std::count(places.begin(), places.end(), place.answer));
-  std::uint32_t blocks = window_blocks(seat.blocks, sharing, taken_on(seat, place.answer, places, all_gather));
-  blocks = seat.allowed != 0 ? std::min(blocks, seat.allowed) : blocks;
-  for (const std::string& fits : all_gather(std::to_string(blocks))) {
-    blocks = std::min(blocks, static_cast<std::uint32_t>(std::stoul(fits)));
-  }
+  const std::uint32_t blocks = agree_on_blocks(source, seat, reservation->blocks(), place.answer, places, all_gather);
   if (blocks == 0) {
     why = "the kernels of all ranks that share a GPU do not fit on it at once";
     return nullptr;
   }
+  reservation->shrink(blocks);
   const kernels::WindowShape shape{.ranks = static_cast<std::uint32_t>(places.size()),
                                    .rank = static_cast<std::uint32_t>(rank),
                                    .blocks = blocks,
@@ -112,8 +136,9 @@ std::unique_ptr<WindowCalls> open_windows(WindowSource& source, int rank, const 
   if (windows == nullptr) {
     return nullptr;
   }
-  auto calls = std::make_unique<WindowCalls>(std::move(windows), shape, source.words(), timeout);
-  const Said tested = attempt([&] {
+  auto calls =
+      std::make_unique<WindowCalls>(std::move(windows), shape, source.words(), timeout, std::move(reservation));
+  const Reply tested = reply_of([&] {
     return std::string(passes(source, *calls, timeout) ? "" : "did not find in its window what others wrote to it");
   });
   const std::vector<std::string> verdicts = compare(tested, all_gather, why);

@@ -1,8 +1,9 @@
 // How the ranks of a node open windows: they compare on which hosts and GPUs they are, agree on a number of blocks that
-// fit there at once, map each other's memory, and test it before anything relies on it. What fails on one rank, fails
-// on all. Nothing here knows CUDA.
+// fit there at once, map each other's memory, and test it before anything relies on it. A failure on one rank
+// is a failure on all. Nothing here knows CUDA.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,6 @@ struct WindowSeat {
   std::string device;         // the same for all ranks of that host whose kernels run on one GPU
   std::string process;        // of that host; has no space
   std::uint32_t blocks = 0;   // of its kernels over windows, those that the GPU can run at once
-  std::uint32_t taken = 0;    // those of the process's other windows on that GPU
   std::uint32_t allowed = 0;  // that the policy allows; 0: any number
 };
 
@@ -36,8 +36,10 @@ class WindowSource {
   WindowSource& operator=(const WindowSource&) = delete;
   virtual ~WindowSource() = default;
 
-  /// Loads the kernels and takes what must not be taken while a kernel waits for another rank.
+  /// Loads the kernels and takes the memory that must not be taken while a kernel waits for another rank.
   [[nodiscard]] virtual WindowSeat prepare() = 0;
+  /// The sum of the process's BlockReservations on the rank's GPU. It must outlive the windows.
+  [[nodiscard]] virtual std::atomic<std::uint32_t>& reserved() = 0;
   /// The words that its kernels share with the host, in pinned memory, zero at first. Valid from prepare() on.
   [[nodiscard]] virtual kernels::WindowWords& words() = 0;
   /// Maps zeroed windows of that size for all ranks. Every rank calls it. Returns null on every rank if it fails on

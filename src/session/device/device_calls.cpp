@@ -78,6 +78,7 @@ DeviceCalls::Prepared DeviceCalls::prepare(StreamBackend& backend, const Opened&
                                   .owner_residual = opened.residuals.ranges.owner,
                                   .node_residual = opened.residuals.ranges.node.data,
                                   .powers = reinterpret_cast<const std::uint8_t*>(flight.powers),
+                                  .in_windows = true,
                                   .name = "bucket " + std::to_string(bucket.id) + " (" +
                                           plan.groups[bucket.group].name + ") of step " + std::to_string(step.step)});
   give_memory(backend, bucket, memory, opened.call, task, flight);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
   [[nodiscard]] const exchange::ResidualStore& store() const noexcept { return store_; }
 
   [[nodiscard]] std::vector<SavedResidual> save_residuals(const plan::Plan& /*plan*/) override;
+  void hand_over(const plan::Plan& /*plan*/, const std::function<void(const SavedResidual&)>& body) override;
   void load_residuals(exchange::ResidualStore residuals, const plan::Plan& /*plan*/) override {
     store_ = std::move(residuals);
     if (remembers_) {
@@ -28,7 +30,6 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
   void scale_residuals(float factor) override { store_.multiply(factor); }
   [[nodiscard]] std::uint64_t residual_bytes() override { return store_.bytes(); }
   [[nodiscard]] std::vector<memory::Block*> blocks() override { return store_.blocks(); }
-  /// Whether it keeps a second buffer of each residual.
 
   void remember() override {
     remembers_ = true;

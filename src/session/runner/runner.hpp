@@ -79,6 +79,13 @@ class Buckets {
 class HeldByRunner {
  public:
   [[nodiscard]] virtual std::vector<SavedResidual> save_residuals(const plan::Plan& plan) = 0;
+  /// Calls `body` for what save_residuals() returns, for the runner of the next world. This one may keep none of them:
+  /// where it can, it gives each away before the next, so that they are not in memory twice.
+  virtual void hand_over(const plan::Plan& plan, const std::function<void(const SavedResidual&)>& body) {
+    for (const SavedResidual& residual : save_residuals(plan)) {
+      body(residual);
+    }
+  }
   virtual void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) = 0;
   /// Returns an empty store, to be filled and loaded here or into the runner of the next world. Residuals that do not
   /// fit into memory go where these do.

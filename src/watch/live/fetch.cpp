@@ -31,7 +31,7 @@ constexpr std::size_t kMostAnswer = std::size_t{16} << 20;
 
 [[noreturn]] void refuse_answer(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
 
-// Sends a request and returns the body of the answer.
+// Sends a request for metrics and returns the body of the answer.
 std::string ask(int descriptor, const std::string& host, const std::string& token, Deadline deadline) {
   const std::string request = "GET /metrics HTTP/1.0\r\nHost: " + host + "\r\n" +
                               (token.empty() ? "" : "Authorization: Bearer " + token + "\r\n") + "\r\n";
@@ -65,11 +65,9 @@ void connect_before(int descriptor, const addrinfo& to, Deadline deadline) {
   }
   int problem = errno;
   if (problem == EINPROGRESS) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd waited{descriptor, POLLOUT, 0};
     socklen_t size = sizeof problem;
     problem = ETIMEDOUT;
-    if (::poll(&waited, 1, static_cast<int>(left.count())) == 1) {
+    if (wait_before(descriptor, POLLOUT, deadline)) {
       ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &problem, &size);
     }
   }
@@ -83,12 +81,12 @@ void connect_before(int descriptor, const addrinfo& to, Deadline deadline) {
 std::vector<RankValues> ranks_in(std::string_view text, double written) {
   std::string whole(text);
   if (!whole.ends_with("# EOF\n")) {
-    whole += "# EOF\n";  // the server of HTTP leaves it out
+    whole += "# EOF\n";  // the HTTP server leaves it out
   }
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<TextSample>> by_rank;
   for (TextSample& sample : parse_metrics(whole)) {
     const auto label = [&](std::string_view name) { return std::string(sample.label(name)); };
-    if (!label("rank").empty()) {  // samples without one are of the server itself
+    if (!label("rank").empty()) {  // samples without a rank describe the server itself
       by_rank[{label("gradwire_job"), label("part"), label("rank")}].push_back(std::move(sample));
     }
   }
@@ -135,7 +133,7 @@ std::optional<std::uint32_t> user_of_loopback(std::uint16_t port) {
   std::array<char, 8> digits{};
   std::snprintf(digits.data(), digits.size(), ":%04X", static_cast<unsigned>(port));  // NOLINT: variable arguments
   const std::string behind = digits.data();
-  // Who listens at the address itself is asked before who listens at all of them.
+  // A socket that listens at this address is preferred by the kernel to one that listens at all addresses.
   for (const auto& [file, address] :
        {std::pair{"/proc/self/net/tcp", std::string("0100007F")}, std::pair{"/proc/self/net/tcp", std::string(8, '0')},
         std::pair{"/proc/self/net/tcp6", std::string(32, '0')}}) {

@@ -12,15 +12,18 @@
 
 namespace gradwire::watch::live {
 
-/// The ranks in the text that a process serves. Error(invalid_argument) for any other text.
+/// Returns the values of all ranks in a text that a process served at the time `written`, in seconds since 1970.
+/// Error(invalid_argument) if the text has no metric of gradwire.
 [[nodiscard]] std::vector<RankValues> ranks_in(std::string_view text, double written);
 
-/// What the process at the socket serves. Error(invalid_argument) says why there is nothing; it takes 2 s at most.
+/// Returns the text that the process at the socket serves. It takes 2 s at most. Error(invalid_argument) gives the
+/// reason why there is no text.
 [[nodiscard]] std::string fetch(const std::filesystem::path& socket);
-/// What the process at an address in numbers and a port serves to those with the token; empty: to everybody.
+/// The same over HTTP, at a numeric address and a port; `token` is sent with the request, unless it is empty.
 [[nodiscard]] std::string fetch(const std::string& address, std::uint16_t port, const std::string& token);
 
-/// The number of the user who answers at a port of 127.0.0.1; none: nobody does, or the kernel does not say.
+/// Returns the number of the user whose process listens at a port of 127.0.0.1; none: there is no such process, or the
+/// kernel does not tell.
 [[nodiscard]] std::optional<std::uint32_t> user_of_loopback(std::uint16_t port);
 
 }  // namespace gradwire::watch::live

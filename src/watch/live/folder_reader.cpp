@@ -83,6 +83,10 @@ FolderSnapshot FolderReader::read() {
   for (const std::string& name : sockets) {
     ask(name, snapshot);
   }
+  std::set<std::pair<std::string, RankName>> answered;
+  for (const RankValues& values : snapshot.ranks) {
+    answered.emplace(values.job, values.name);
+  }
   std::map<std::pair<std::string, RankName>, std::string> taken;
   for (const std::string& name : names) {
     const std::filesystem::path file = folder_ / name;
@@ -93,6 +97,9 @@ FolderSnapshot FolderReader::read() {
       known = known_.insert_or_assign(name, read_one(file)).first;
     }
     std::string reason = known->second.reason;
+    if (reason.empty() && answered.contains({known->second.values.job, known->second.values.name})) {
+      continue;  // the answer is newer than the file
+    }
     if (reason.empty()) {
       const auto [other, first] = taken.emplace(std::pair(known->second.values.job, known->second.values.name), name);
       reason = first ? "" : "it says that it is of the same rank as " + other->second;

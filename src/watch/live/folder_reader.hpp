@@ -9,7 +9,7 @@
 
 namespace gradwire::watch::live {
 
-/// Parses a file again only where it changed, and asks at each socket.
+/// Parses a file again only if it changed, and asks the process at each socket.
 class FolderReader {
  public:
   explicit FolderReader(std::filesystem::path folder) : folder_(std::move(folder)) {}

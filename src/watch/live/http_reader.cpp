@@ -12,7 +12,7 @@
 namespace gradwire::watch::live {
 namespace {
 
-// A port that no rank of this host has is free for any user of it, who would get the token.
+// Where a rank runs on another host, any user of this host may listen at the rank's port, and must not get the token.
 void refuse_another_user(std::uint16_t of_rank_0, std::uint16_t port) {
   const auto user = user_of_loopback(port);
   const auto expected = user_of_loopback(of_rank_0);
@@ -31,7 +31,7 @@ FolderSnapshot HttpReader::read() const {
   FolderSnapshot snapshot;
   snapshot.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::set<int> seen;
-  int ranks = 1;  // that have a port of their own
+  int ranks = 1;  // the number of ranks that have ports of their own
   for (int rank = 0; rank < ranks && target_.port + rank <= std::numeric_limits<std::uint16_t>::max(); ++rank) {
     if (seen.contains(rank)) {
       continue;  // a thread of a process that has answered
@@ -49,7 +49,9 @@ FolderSnapshot HttpReader::read() const {
       }
     } catch (const std::exception& error) {
       if (rank == 0) {
-        snapshot.problem = place + ": " + error.what();
+        snapshot.problem = place + ": " + error.what() +
+                           "; name the address of the job's GRADWIRE_METRICS=http:..., and with --token-file the token "
+                           "that it asks for";
         return snapshot;
       }
       snapshot.skipped.push_back({place, error.what()});

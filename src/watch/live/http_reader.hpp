@@ -8,10 +8,10 @@
 
 namespace gradwire::watch::live {
 
-/// Asks rank 0, and the others by its answer where each has a port of its own.
+/// Asks rank 0, whose answer says how many ranks there are, and then the others if each has a port of its own.
 class HttpReader {
  public:
-  /// `token`: what requests need; empty: nothing.
+  /// `token` is sent with each request, unless it is empty.
   HttpReader(MetricsTarget::Http target, std::string token) : target_(std::move(target)), token_(std::move(token)) {}
 
   /// Never fails: a rank that does not answer is in the snapshot, with the reason.
