@@ -129,6 +129,7 @@ class SealedTransport final : public Decorator<SealedOperation> {
   SealedTransport(const std::shared_ptr<Transport>& inner, security::Key job)
       : Decorator(inner),
         cryptography_(security::Cryptography::load()),
+        key_check_(check_value(cryptography_, job)),
         agreement_(std::make_unique<KeyAgreement>(inner, cryptography_, std::move(job))) {}
 
   [[nodiscard]] std::string name() const override { return "sealed(" + inner_->name() + ")"; }
@@ -160,6 +161,7 @@ class SealedTransport final : public Decorator<SealedOperation> {
     begin_all_reduce(operation, *this, data);  // throws, since there is no native sum
   }
 
+  [[nodiscard]] const std::string& key_check() const noexcept { return key_check_; }
   void note_key_of_policy() noexcept { key_of_policy_.emplace(); }
 
   bool progress(std::chrono::microseconds wait) override {
@@ -191,6 +193,7 @@ class SealedTransport final : public Decorator<SealedOperation> {
   void open(SealedOperation& entry);
 
   security::Cryptography cryptography_;
+  std::string key_check_;
   std::unique_ptr<KeyAgreement> agreement_;  // null once there are keys
   std::unique_ptr<WorldKeys> keys_;
   bool sends_wait_ = false;  // some sends have no sealed bytes yet
@@ -372,6 +375,11 @@ std::shared_ptr<Transport> sealed_if_keyed(std::shared_ptr<Transport> inner, con
     static_cast<SealedTransport&>(*sealed).note_key_of_policy();
   }
   return sealed;
+}
+
+std::string key_check_of(const Transport& transport) {
+  const auto* const sealed = dynamic_cast<const SealedTransport*>(&transport);
+  return sealed == nullptr ? std::string() : sealed->key_check();
 }
 
 }  // namespace gradwire::transport

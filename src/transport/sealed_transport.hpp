@@ -28,4 +28,8 @@ namespace gradwire::transport {
 /// came before.
 [[nodiscard]] std::shared_ptr<Transport> make_sealed(std::shared_ptr<Transport> inner, security::Key job);
 
+/// Returns the check value (security/key_schedule.hpp) of the job's key, or an empty text where the transport is not
+/// one of make_sealed().
+[[nodiscard]] std::string key_check_of(const Transport& transport);
+
 }  // namespace gradwire::transport
