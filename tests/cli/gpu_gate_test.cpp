@@ -103,8 +103,8 @@ Outcome run(const Cell& cell, bool expected, bool steps, std::uint64_t seed) {
   return outcome;
 }
 
-// Mutations tried, each fails here: a rival is adopted below 1.15 of the time; one that is slower is adopted, and one
-// that is faster is not; the library is no rival of a way in use, whose link became slower.
+// Mutations tried, each fails here: a rival is adopted below 1.15 of the time; a slower rival is adopted, and a faster
+// one is not.
 TEST(GpuGate, NoCellOfTheTableEndsBelowNccl) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
