@@ -246,6 +246,27 @@ TEST(DeviceCounts, TheModelCountsTheSame) {
   }
 }
 
+// A call that exceeds the windows' slots is a series of kernels.
+TEST(DeviceCounts, TheModelCountsTheSameInWindows) {
+  for (const int world : {2, 4, 8, 32}) {
+    for (const std::uint64_t mib : {1, 25, 34, 256}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const bool feedback : {false, true}) {
+          const exchange::DeviceTimeline::Counts model =
+              forecast_device(
+                  {.cards = world}, exchange::DeviceWay::fused,
+                  {.count = mib * kMiB / element_bytes(dtype), .dtype = dtype, .codec = "int8", .feedback = feedback})
+                  .counts;
+          const Step step{
+              .world = world, .bytes = mib * kMiB, .dtype = dtype, .feedback = feedback, .in_windows = true};
+          EXPECT_EQ(count(step).counts, (Counts{model.kernels, 0, 0, model.events}))
+              << world << " ranks, " << mib << " MiB of " << to_string(dtype) << (feedback ? ", feedback" : "");
+        }
+      }
+    }
+  }
+}
+
 TEST(DeviceCounts, TheModelCountsTheSameInTiers) {
   for (const auto& [nodes, per_node] : {std::pair{2, 2}, std::pair{2, 8}, std::pair{8, 8}}) {
     for (const std::uint64_t mib : {1, 25, 256}) {
@@ -313,7 +334,10 @@ TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
       }
     }
   }
-  EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{4, 0, 0, 5}));
+  const std::pair<int, std::size_t> launches[] = {{2, 8}, {4, 4}, {8, 2}};
+  for (const auto& [world, kernels] : launches) {
+    EXPECT_EQ(count({.world = world, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{kernels + 2, 0, 0, 5}));
+  }
   EXPECT_EQ(count({.world = 8, .bytes = kMiB, .tensors = 12, .in_windows = true}).counts, (Counts{3, 0, 0, 5}));
   // The longest chunk fits into a slot.
   EXPECT_EQ(count({.world = 2, .bytes = 33 * kMiB, .in_windows = true}).counts, (Counts{3, 0, 0, 5}));
