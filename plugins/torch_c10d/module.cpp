@@ -99,6 +99,7 @@ PYBIND11_MODULE(_gradwire_torch, module) {
 #endif
   py::module_::import("atexit").attr("register")(py::cpp_function([] {
     own::close_hooks();
+    own::close_scatters();
     if (!own::home_of_groups() || own::home_of_groups()->is_elsewhere()) {
       return;
     }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,11 +73,23 @@ void check(const at::Tensor& output, const at::Tensor& input, int ranks) {
   }
 }
 
+class ReduceScatter;
+std::set<ReduceScatter*>& live_scatters() {
+  static std::set<ReduceScatter*> live;  // guarded by the GIL
+  return live;
+}
+
 class ReduceScatter {
  public:
   ReduceScatter(const std::string& codec, const std::optional<std::chrono::duration<double>>& timeout)
-      : codec_(codec_of(codec)), timeout_(timeout_of(timeout, kScatterName)) {}
+      : codec_(codec_of(codec)), timeout_(timeout_of(timeout, kScatterName)) {
+    live_scatters().insert(this);
+  }
   ~ReduceScatter() {
+    live_scatters().erase(this);
+    close();
+  }
+  void close() {
     const py::gil_scoped_release others_may_need_it;  // an engine may wait for a device
     for (Engine& each : engines_) {                   // the groups, objects of Python, go later
       each.engine.reset();
@@ -129,7 +142,7 @@ class ReduceScatter {
   // Its ranks come here alike, at their first call in the group.
   ScatterEngine& engine_of(const py::object& group, int ranks, const at::Device& device) {
     for (const Engine& known : engines_) {
-      if (known.group.is(group) && known.device == device) {
+      if (known.group.is(group) && known.device == device && known.engine != nullptr) {
         return *known.engine;
       }
     }
@@ -166,6 +179,13 @@ void add_scatter_class(py::module_& module) {
                   py::arg("device"), "A tensor for FSDP to use in calls.")
       .def("__call__", &ReduceScatter::operator(), py::arg("output_tensor"), py::arg("input_tensor"), py::arg("group"),
            py::arg("op"), py::arg("async_op") = false);
+}
+
+void close_scatters() {
+  const std::set<ReduceScatter*> live = live_scatters();
+  for (ReduceScatter* scatter : live) {
+    scatter->close();
+  }
 }
 
 }  // namespace gradwire::torch_c10d
