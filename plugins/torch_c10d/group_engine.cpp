@@ -91,7 +91,8 @@ GroupEngine::GroupEngine(const transport::Rendezvous& store, const GroupEngineOp
                         .dry_run = configuration_.dry_run,
                         .policy = configuration_.planner.policy().source,
                         .disabled = agreement_.disabled_because,
-                        .note = options.world_size > 1 ? "numbers of rank 0 alone" : ""};
+                        .note = options.world_size > 1 ? "numbers of rank 0 alone" : "",
+                        .has_key = environment("GRADWIRE_KEY").has_value()};
     reporting().file = configuration_.report;
     reporting().quiet = configuration_.quiet;
   }

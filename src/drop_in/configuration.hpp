@@ -32,6 +32,7 @@ struct Configuration {
   std::optional<std::string> recording;  // the file for its choices
   std::uint32_t number_in_job = 0;       // over NCCL, where choices are recorded or followed: this process's
   std::string disabled;                  // why this rank passes all calls; empty: it does not
+  std::string key_check;                 // check value of the key by which compressed calls are encrypted, or empty
   bool dry_run = false;                  // only counts what would be compressed
   bool quiet = false;                    // no summary
   bool tells_status = false;             // logs its status now and then
@@ -49,11 +50,14 @@ struct Configuration {
   /// `timeout`, or longer than any job runs.
   [[nodiscard]] std::chrono::milliseconds longest_wait() const noexcept;
 
+  /// What becomes of the job's key: the calls that are compressed are encrypted with it, or all calls pass.
+  enum class KeyUse : std::uint8_t { passes, encrypts };
+
   /// Reads the environment. A mistake there (such as a bad policy file) disables compression, and `disabled` gives the
   /// reason: a job must not end because of us. With `measures` the caller compares the values of calls that it
   /// makes both ways, so `max_error` is allowed; else it is refused, and each process has a file of choices of its own,
   /// with ".nccl-" and the process's number behind the name.
-  [[nodiscard]] static Configuration read(bool measures);
+  [[nodiscard]] static Configuration read(bool measures, KeyUse key = KeyUse::passes);
 
   /// The fingerprint of the policy alone.
   [[nodiscard]] std::string policy_fingerprint() const;

@@ -25,6 +25,7 @@
 #include "hex_bytes.hpp"
 #include "keyed_job.hpp"
 #include "security/key_schedule.hpp"
+#include "tests/drop_in/reducer_harness.hpp"
 #include "tests/support/run_program.hpp"
 #include "transport/key_agreement.hpp"
 #include "wire/frame.hpp"
@@ -250,6 +251,18 @@ TEST(SealedNonces, DifferAmongThreads) {
       table.pull(ids, rows);
     }
   });
+  // Two communicators of a job under a drop-in, each called by a thread.
+  const drop_in::Configuration configuration =
+      drop_in::configuration_of("[defaults]\ncodec = \"int8\"\nerror_feedback = \"off\"\n");
+  for (int thread = 0; thread < 2; ++thread) {
+    users.emplace_back([&](const Endpoint& transport) {
+      drop_in::Rank rank(configuration, transport);
+      rank.reducer.check_same(7, "number");
+      for (int call = 0; call < 4; ++call) {
+        EXPECT_TRUE(rank.reduce(drop_in::kCount).decision.compress);
+      }
+    });
+  }
   std::vector<std::shared_ptr<Traffic>> networks;
   std::vector<std::thread> threads;
   for (const auto& user : users) {
