@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "codec/packed_pieces.hpp"
+#include "memory/store_folder.hpp"
 #include "policy/bounds.hpp"
 #include "policy/policy_values.hpp"
 
@@ -160,7 +161,7 @@ Residuals PolicyValues::read_residuals(const toml::node& node) const {
               {"store",
                [&](const toml::node& n) {
                  residuals.store = read_string(n, "store", "a string such as \"file:/scratch\"");
-                 if (!residuals.store.starts_with(kFileStore) || residuals.store.size() == kFileStore.size()) {
+                 if (!memory::store_folder(residuals.store)) {
                    fail(n, "store \"" + residuals.store + "\"; write \"file:DIR\", the folder of a scratch file");
                  }
                }},
