@@ -9,6 +9,8 @@ import client
 from client import dist, torch
 
 try:
+    if int(torch.__version__.split(".")[0]) < 2:  # with Python 3.11 not even its FSDP can be imported
+        raise ImportError
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 except ImportError:
     client.skip(f"PyTorch {torch.__version__} has no FSDP2")
