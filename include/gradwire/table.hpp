@@ -73,7 +73,7 @@ struct SessionTableOptions {
 };
 
 /// Options for gradwire::Table. Every rank must pass the same ones, except for cache_bytes, store, memory, timeout,
-/// threading and save_packed.
+/// threading, save_packed and relayed_rows.
 struct TableOptions {
   /// With this staleness a rank never waits for others' clocks, and never uses a cached row without asking its owner.
   static constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};
@@ -106,6 +106,9 @@ struct TableOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0, ten years at most
   Threading threading = Threading::background;
   bool save_packed = false;  // save() packs rows by libzstd, bit by bit the same
+  /// The most rows of this rank that other ranks with a cache answer in its place, within the staleness, while it is
+  /// asked for more rows than other ranks are: those that it is asked for most. 256 at most; 0: none.
+  std::uint32_t relayed_rows = 64;
 };
 
 /// Returns `base` with the options of the first matching rule of the policy: staleness, gradient_codec (the rule's
@@ -149,6 +152,8 @@ struct TableStatistics {
     std::uint64_t bytes_written = 0;
   };
   Store store = {};
+  std::uint64_t rows_answered = 0;         // rows of this rank that others asked it for
+  std::uint64_t rows_relayed = 0;          // rows of other ranks that it answered in their place
 };
 
 /// One rank's part of a consistent view of a table: pushes that came later do not show. Any thread; may outlive its
