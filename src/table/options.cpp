@@ -115,6 +115,10 @@ void check_options(const TableOptions& options) {
     reject(options.name, "the timeout is " + std::to_string(options.timeout.count()) + " ms; it must be above 0",
            ErrorCode::invalid_argument);
   }
+  if (options.guess_bytes > 0 && options.cache_bytes == 0 && options.store.empty()) {
+    reject(options.name, "guess_bytes needs a place for the rows that are guessed; set cache_bytes, or a store",
+           ErrorCode::invalid_argument);
+  }
   if (options.relayed_rows > RelayedRows::kMost) {
     reject(options.name,
            "relayed_rows is " + std::to_string(options.relayed_rows) + "; it may be " +

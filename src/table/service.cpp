@@ -23,7 +23,8 @@ Service::Service(int rank, int world_size, const TableOptions& options)
       exact_codec_("exact", options.width),
       clocks_(world_size),
       cache_(options.cache_bytes, options.width),
-      relayed_rows_(rank, world_size, options.relayed_rows, options.seed) {
+      relayed_rows_(rank, world_size, options.relayed_rows, options.seed),
+      guess_(options.guess_bytes) {
   store_.enter(ReplicaRing(world_size), rank);
 }
 
@@ -162,6 +163,11 @@ void Service::tick() {
   send_all(encode_tick(relayed_rows_.end_clock()));
   clocks_.tick(rank_);
   serve_waiting();
+  if (guess_.on()) {
+    if (std::vector<std::uint64_t> ids = guess_.end_step(); !ids.empty()) {
+      static_cast<void>(start_pull(std::move(ids), true));
+    }
+  }
 }
 
 Shard Service::begin_replacing() {
@@ -174,6 +180,8 @@ TableStatistics Service::statistics() const {
   statistics.mean_age =
       statistics.rows_pulled == 0 ? 0 : static_cast<double>(age_sum_) / static_cast<double>(statistics.rows_pulled);
   statistics.cache_bytes = cache_.bytes();
+  statistics.rows_guessed = guess_.hits();
+  statistics.rows_guessed_in_vain = guess_.misses();
   return statistics;
 }
 

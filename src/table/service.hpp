@@ -16,6 +16,7 @@
 #include "base/current_error.hpp"
 #include "gradwire/table.hpp"
 #include "table/floats.hpp"
+#include "table/pull_guess.hpp"
 #include "table/rank_clocks.hpp"
 #include "table/relayed_rows.hpp"
 #include "table/row_batch.hpp"
@@ -91,6 +92,7 @@ class Service {
   /// `kind` is push or assign. Throws Error(invalid_argument), before any change, for a row that is not finite after
   /// rounding by its codec.
   void write(MessageKind kind, std::span<const std::uint64_t> ids, const float* values);
+  /// Ends the step, and begins a prefetch of rows that the next one will probably pull.
   void tick();
   [[nodiscard]] std::uint64_t clock() const noexcept { return clocks_.of(rank_); }
 
@@ -203,6 +205,7 @@ class Service {
   std::list<Reading> readings_;
   RelayedRows relayed_rows_;
   std::list<Relaying> relayings_;
+  PullGuess guess_;
   std::optional<Error> broken_;
   std::map<std::uint64_t, Cut> cuts_;
   std::map<Exchange, std::vector<std::optional<std::string>>> exchanges_;

@@ -14,6 +14,9 @@ bool Service::fresh(const RowCache::Entry& entry, const Pull& pull) const noexce
 }
 
 std::shared_ptr<Pull> Service::start_pull(std::vector<std::uint64_t> ids, bool prefetch) {
+  if (guess_.on() && !prefetch) {
+    guess_.add(ids);
+  }
   return begin_pull(std::move(ids), prefetch ? Pull::Purpose::prefetch : Pull::Purpose::read,
                     needed_at(clock(), options_.staleness), cache_.generation());
 }
