@@ -129,14 +129,15 @@ void Service::write(MessageKind kind, std::span<const std::uint64_t> ids, const 
 }
 
 void Service::write_own(MessageKind kind, int from, std::span<const std::uint64_t> ids, const float* values) {
-  const auto write_to = [&](Shard& shard) {
-    kind == MessageKind::push ? shard.apply(ids, values) : shard.assign(ids, values);
-  };
   on_rows([&] {
-    write_to(store_.shard());
+    if (kind == MessageKind::push) {
+      store_.shard().apply_behind(ids, values);
+    } else {
+      store_.shard().assign(ids, values);
+    }
     for (auto& [number, cut] : cuts_) {
       if (!cut.marked[static_cast<std::size_t>(from)]) {
-        write_to(cut.shard);
+        kind == MessageKind::push ? cut.shard.apply(ids, values) : cut.shard.assign(ids, values);
       }
     }
   });

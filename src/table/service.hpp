@@ -75,7 +75,7 @@ class Service {
   void take(int from, const TableMessage& message);
   [[nodiscard]] std::vector<Envelope> take_outbox();
   /// Whether rows are on their way from a file. advance_reads() takes those that have come.
-  [[nodiscard]] bool reads() const noexcept { return !readings_.empty(); }
+  [[nodiscard]] bool reads() const noexcept { return !readings_.empty() || store_.shard().has_late(); }
   void advance_reads();
   /// The error of the file or of memory that left the rows of this rank in disorder; the table must end.
   [[nodiscard]] const std::optional<Error>& broken() const noexcept { return broken_; }

@@ -35,6 +35,7 @@ void Service::begin_reading(Reading reading) {
 }
 
 void Service::advance_reads() {
+  on_rows([this] { store_.shard().apply_arrived(); });
   std::size_t under_way = 0;
   for (auto at = readings_.begin(); at != readings_.end() && under_way < kMostReadings;) {
     if (on_rows([&] { return advance(*at); })) {
