@@ -136,7 +136,7 @@ void Service::keep(const Pull& pull, std::uint32_t place, bool changed, const Me
   if (entry != nullptr && entry->sequence > head.sequence) {
     return;  // a later answer has overtaken this one
   }
-  if (changed) {
+  if (changed || entry != nullptr) {  // an entry that has come back meanwhile may have older values
     entry = cache_.put(id, pull.rows.data() + std::size_t{place} * options_.width);
   }
   if (entry != nullptr) {
