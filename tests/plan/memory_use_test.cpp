@@ -47,6 +47,17 @@ TEST(MemoryUse, CountsResidualsInTheirDtype) {
   EXPECT_THAT(plan.explain(), Not(HasSubstr("dtype = ")));
 }
 
+TEST(MemoryUse, CountsBlocksOfInt8OfEveryTensor) {
+  const std::string rule = "[defaults]\ncodec = \"int4\"\nsmall = \"off\"\nresiduals = { dtype = \"int8\" }\n";
+  EXPECT_EQ(memory_of(plan_with(rule, {.world_size = 4})).local, kCount / 64 * 65);
+  EXPECT_THAT(plan_with(rule, {.world_size = 4}).explain(), Not(HasSubstr("dtype = ")));
+  // Tensors are fused in reverse order: 70 elements in two blocks, then 100, which begin in the second block, in two.
+  const Plan fused = make_plan(Policy::parse("version = 1\n" + rule),
+                               {{"a", 100, DType::f32, 2}, {"b", 70, DType::f32, 2}}, {.world_size = 2});
+  ASSERT_EQ(fused.buckets.size(), 1U);
+  EXPECT_EQ(memory_of(fused).local, (2 + 2) * 65U);
+}
+
 // A bucket that auto may send as int4 may keep residuals from the first such step on.
 TEST(MemoryUse, CountsTheMostOfAllLevelsAndStages) {
   const PlanOptions options{.world_size = 2};
@@ -136,6 +147,7 @@ TEST(MemoryUse, SaysWhatTheNextSmallerChoicesSave) {
   EXPECT_THAT(text, HasSubstr("residuals of its sums            1MiB\n"));
   EXPECT_THAT(text, HasSubstr("rule 1 (weight): int8 without error feedback saves 5MiB\n"));
   EXPECT_THAT(text, HasSubstr("rule 1 (weight): residuals = { dtype = \"bf16\" } saves 2.5MiB\n"));
+  EXPECT_THAT(text, HasSubstr("rule 1 (weight): residuals = { dtype = \"int8\" } saves 3.73MiB\n"));
   EXPECT_THAT(plan_with("[defaults]\ncodec = \"int8\"\n", {.world_size = 4}).explain(),
               Not(HasSubstr("error feedback saves")));
   EXPECT_THAT(plan_with("[defaults]\ncodec = \"int4\"\n", {.world_size = 1}).explain(), Not(HasSubstr("memory of")));

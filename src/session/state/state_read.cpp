@@ -35,14 +35,20 @@ void read_residuals(StateReader& body, SavedState& state) {
     if (residual.range.offset > elements || count > elements - residual.range.offset) {
       body.fail("a residual reaches beyond its tensor");
     }
-    const DType dtype = body.version() >= kStateVersion ? static_cast<DType>(body.number<std::uint8_t>()) : DType::f32;
-    if (dtype != DType::f32 && dtype != DType::bf16) {
+    const auto dtype =
+        body.version() >= kStateVersion ? static_cast<ResidualDType>(body.number<std::uint8_t>()) : ResidualDType::f32;
+    if (dtype != ResidualDType::f32 && dtype != ResidualDType::bf16 && dtype != ResidualDType::int8) {
       body.fail("a residual has no dtype");
     }
-    body.require(count, element_bytes(dtype));
-    const auto bytes = body.numbers<std::byte>(count * element_bytes(dtype));
-    residual.range.values = exchange::ResidualValues(count, dtype);
-    std::copy(bytes.begin(), bytes.end(), residual.range.values.bytes().begin());
+    const std::uint32_t lead = dtype == ResidualDType::int8 ? body.number<std::uint8_t>() : 0;
+    if (lead >= exchange::kResidualBlock) {
+      body.fail("a block of residuals begins nowhere");
+    }
+    body.require(count, 1);
+    const std::uint64_t byte_count = exchange::residual_bytes_of(dtype, count, lead);
+    body.require(byte_count, 1);
+    residual.range.values = exchange::ResidualValues(count, dtype, nullptr, lead);
+    residual.range.values.set_bytes(0, body.numbers<std::byte>(byte_count));
     state.residuals.push_back(std::move(residual));
   }
 }
