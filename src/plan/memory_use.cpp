@@ -314,7 +314,7 @@ std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, 
   }
   std::map<exchange::ResidualPlace, std::uint64_t> room = counted(plan, rank, plan.most_level).room;
   for (auto& [place, bytes] : room) {
-    bytes *= buffers_of(plan) + (copies_residuals(plan) ? 1 : 0);  // a copy is encoded from a snapshot
+    bytes *= buffers_of(plan) + (plan.options.undoable ? 1 : 0);  // snapshots, or what the next world takes over
   }
   return room;
 }

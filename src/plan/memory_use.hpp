@@ -45,9 +45,9 @@ struct MemoryUse {
 /// Returns the codecs of levels between `most_level` and plan.most_level, for people; empty if there are none.
 [[nodiscard]] std::string codecs_above(const Plan& plan, std::size_t most_level);
 
-/// Returns the room on the disk that a rank's residuals take at each place, in bytes: whole pages, with second buffers,
-/// and with the snapshots that copies for other ranks are made of. Checkpoints and saves take more while they are
-/// written.
+/// Returns the room on the disk that a rank's residuals take at each place, in bytes: whole pages, and where a step can
+/// be undone second buffers, and once more for the snapshots of copies and saves and for a change of the world. Saves
+/// of other sessions take that room when they begin.
 [[nodiscard]] std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, int rank);
 
 /// Returns a table for people: bytes by purpose, and what the next smaller choices would save.

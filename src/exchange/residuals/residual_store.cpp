@@ -192,7 +192,12 @@ void ResidualStore::set_form(ResidualForm form) {
   count_change_between_steps();
 }
 
-ResidualStore ResidualStore::empty_beside(ResidualForm form) const {
+ResidualStore ResidualStore::empty_beside(ResidualForm form) {
+  for (const std::optional<ResidualPlace>& place : form.places) {
+    if (place) {
+      static_cast<void>(spill_at(*place));
+    }
+  }
   ResidualStore store;
   store.spills_ = spills_;
   store.set_form(std::move(form));
@@ -214,6 +219,21 @@ ResidualValues::Spill ResidualStore::spill_of(std::uint32_t tensor) {
 }
 
 void ResidualStore::reserve(const ResidualPlace& place, std::uint64_t bytes) { spill_at(place)->reserve(bytes); }
+
+void ResidualStore::reserve_copy() {
+  for (const auto& [place, spill] : spills_) {
+    std::uint64_t room = 0;
+    for (const auto& [key, ranges] : ranges_) {
+      for (const Range& range : ranges) {
+        room +=
+            range.values.spill() == spill ? memory::SpillCache::room_of(range.values.byte_count(), place.memory) : 0;
+      }
+    }
+    if (room > 0) {
+      spill->reserve_beside(room);
+    }
+  }
+}
 
 void ResidualStore::drop(const ResidualKey& key) {
   if (has(key)) {

@@ -56,9 +56,9 @@ class ResidualStore {
 
   ResidualStore() = default;
   explicit ResidualStore(ResidualForm form) : form_(std::move(form)) {}
-  /// Returns an empty store of another form, which shares the files of this one, and their budgets of memory, where
-  /// both name the same places.
-  [[nodiscard]] ResidualStore empty_beside(ResidualForm form) const;
+  /// Returns an empty store of another form. The two share files, and their budgets of memory, where they name the same
+  /// places; this one makes all files of `form` for that, and keeps them until set_form().
+  [[nodiscard]] ResidualStore empty_beside(ResidualForm form);
 
   /// Consecutive elements of a tensor.
   struct Range {
@@ -108,6 +108,10 @@ class ResidualStore {
   /// Makes the scratch file of a place, if there is none yet, with room for so many bytes of residuals. Errors are
   /// those of memory::PageFile.
   void reserve(const ResidualPlace& place, std::uint64_t bytes);
+  /// Takes room in the files for a copy of all residuals that lie there.
+  void reserve_copy();
+  /// Returns the place of a tensor's residuals, whose file is made if there is none yet; null: memory.
+  [[nodiscard]] ResidualValues::Spill spill_of(std::uint32_t tensor);
 
   /// From here on undo() restores the residuals of this moment, or of the last commit().
   void remember();
@@ -161,8 +165,6 @@ class ResidualStore {
     std::uint64_t changes = 0;
   };
 
-  // Returns the place of a tensor's residuals, whose file is made if there is none yet; null: memory.
-  [[nodiscard]] ResidualValues::Spill spill_of(std::uint32_t tensor);
   [[nodiscard]] const ResidualValues::Spill& spill_at(const ResidualPlace& place);
   // The range that holds all of these elements; null if none does.
   [[nodiscard]] const Range* range_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
