@@ -1,6 +1,7 @@
 #include "plan/memory_use.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -18,7 +19,16 @@
 namespace gradwire::plan {
 namespace {
 
-exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank) {
+// Whether the transport may sum a bucket by itself, for which it is copied whole unless the sum is in place.
+bool may_sum_natively(const Plan& plan, const Bucket& bucket) {
+  const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
+  const bool in_call = plan.tiers->nodes() == 1 && bytes < exchange::kInCallBelowBytes;
+  return plan.options.native_sums && !plan.deterministic &&
+         (bytes < exchange::kNativeBelowBytes || in_call || !bucket.levels.empty());
+}
+
+exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank,
+                            const exchange::NativeSum& native = {}) {
   return exchange::resolve({.algorithm = level.algorithm,
                             .codec = level.stage.codec,
                             .second_hop = level.stage.second_hop,
@@ -27,7 +37,8 @@ exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy
                             .count = bucket.count,
                             .feedback = level.stage.error_feedback,
                             .preconditioned = bucket.preconditioned,
-                            .chunk_bytes = plan.host_chunk_bytes()},
+                            .chunk_bytes = plan.host_chunk_bytes(),
+                            .native = native},
                            {rank, plan.options.world_size, plan.tiers});
 }
 
@@ -43,7 +54,8 @@ std::vector<policy::Level> ways_of(const Bucket& bucket, std::size_t most_level)
   return levels;
 }
 
-// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked.
+// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked. The
+// copy of a native sum is a lane.
 struct Frames {
   std::uint64_t lane = 0;
   std::uint64_t all = 0;
@@ -141,8 +153,14 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       uses.push_back(call.call.residuals);
-      const Frames held = frames_of(call);
-      frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all), std::max(frames.rooms, held.rooms)};
+      std::vector<Frames> ways_held{frames_of(call)};
+      if (level.algorithm == Algorithm::dense && may_sum_natively(plan, bucket)) {
+        const exchange::NativeSum any{.f32 = true, .f64 = true, .below = std::numeric_limits<std::uint64_t>::max()};
+        ways_held.push_back(frames_of(resolved(plan, bucket, level, rank, any)));
+      }
+      for (const Frames& held : ways_held) {
+        frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all), std::max(frames.rooms, held.rooms)};
+      }
     }
     ResidualCounts residuals;
     for (const exchange::ResidualUse& use : uses) {
@@ -337,7 +355,7 @@ std::string explain_memory(const Plan& plan) {
   }
   add("copies of sync modes", use.copies);
   add("copies for other ranks, [elastic] replicate", use.replicas);
-  add("frames, at most", use.frames);
+  add(plan.options.native_sums ? "frames, or buckets that the transport sums, at most" : "frames, at most", use.frames);
   rows.push_back({"the session, in all", format_bytes(use.session())});
   std::string text = '\n' + text::table(rows, "lr");
   for (const Saving& saving : savings_of(plan, account)) {

@@ -22,7 +22,7 @@ struct MemoryUse {
   std::uint64_t in_files = 0;   // the part of these three that lies in files, since it does not fit into memory
   std::uint64_t copies = 0;     // values that sync modes keep beside the gradients
   std::uint64_t replicas = 0;   // copies of residuals: its own that is sent, and those that it keeps for other ranks
-  std::uint64_t frames = 0;     // most that the frames under way take at once
+  std::uint64_t frames = 0;     // most that frames, and copies of buckets that the transport sums, take at once
 
   /// All memory that the session takes: everything but the gradients.
   [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + replicas + frames; }

@@ -141,6 +141,22 @@ TEST(MemoryUse, FramesStayWithinTheirBound) {
   EXPECT_LE(free.frames, 3 * kBytes);
 }
 
+// A native sum copies its bucket whole, where frames of chunks take less. Mutation tried: native sums are not counted.
+TEST(MemoryUse, CountsTheCopyOfANativeSum) {
+  const std::string dense = "[bucket]\nin_flight = \"256KiB\"\n[defaults]\nalgorithm = \"dense\"\n";
+  const auto frames = [](const std::string& policy, const PlanOptions& options) {
+    return memory_of(plan_with(policy, options)).frames;
+  };
+  const PlanOptions one_node{.world_size = 2, .nodes = {0, 0}, .native_sums = true};
+  EXPECT_LT(frames(dense, {.world_size = 2}), kBytes);
+  EXPECT_EQ(frames(dense, one_node), kBytes);
+  EXPECT_LT(frames(dense, {.world_size = 2, .nodes = {0, 1}, .native_sums = true}), kBytes)
+      << "only a sum in the call is that large";
+  EXPECT_EQ(frames("deterministic = true\n" + dense, one_node), frames(dense, {.world_size = 2}));
+  EXPECT_THAT(plan_with(dense, one_node).explain(),
+              HasSubstr("frames, or buckets that the transport sums, at most   4MiB\n"));
+}
+
 TEST(MemoryUse, SaysWhatTheNextSmallerChoicesSave) {
   const std::string text = plan_with("[[rule]]\nmatch = \"weight\"\ncodec = \"int4\"\n", {.world_size = 4}).explain();
   EXPECT_THAT(text, HasSubstr("residuals of its own values      4MiB\n"));

@@ -82,6 +82,7 @@ plan::PlanOptions Core::plan_options() const {
           .knows_tiers = info.knows_tiers,
           .packs_frames = info.packs_frames,
           .node_sums = info.node_sums,
+          .native_sums = info.native_sums,
           .undoable = settings.undoable};
 }
 
