@@ -41,6 +41,9 @@ struct Configuration {
   /// GRADWIRE_TIMEOUT: how long a compressed call waits for another rank. No value: as long as the library would.
   std::optional<std::chrono::milliseconds> timeout;
 
+  /// Over NCCL, without `timeout`: how long a host waits for what other ranks have to answer.
+  std::chrono::milliseconds answer_limit{std::chrono::minutes(30)};
+
   /// GRADWIRE_WARN_AFTER: how long a call waits for another rank before a line names that rank, and between such lines.
   std::chrono::milliseconds warn_after{std::chrono::minutes(1)};
 
@@ -48,6 +51,8 @@ struct Configuration {
   [[nodiscard]] bool compresses() const noexcept { return mode == Mode::compressing; }
   /// `timeout`, or longer than any job runs.
   [[nodiscard]] std::chrono::milliseconds longest_wait() const noexcept;
+  /// `timeout`, or `answer_limit`.
+  [[nodiscard]] std::chrono::milliseconds longest_answer() const noexcept { return timeout.value_or(answer_limit); }
 
   /// Reads the environment. A mistake there (such as a bad policy file) disables compression, and `disabled` gives the
   /// reason: a job must not end because of us. With `measures` the caller compares the values of calls that it

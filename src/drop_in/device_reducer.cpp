@@ -45,7 +45,7 @@ DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger,
       process_(process),
       frames_(device_.arena(), rank_, world_),
       name_(std::move(name)),
-      exchange_(link_->exchange_port(), configuration.longest_wait()) {}
+      exchange_(link_->exchange_port(), configuration.longest_answer()) {}
 
 DeviceReducer::~DeviceReducer() {
   try {
