@@ -35,7 +35,8 @@ struct Configuration {
   bool dry_run = false;                  // only counts what would be compressed
   bool quiet = false;                    // no summary
   bool tells_status = false;             // logs its status now and then
-  bool node_kernel = true;               // codec = "auto" over NCCL may time the one kernel inside a node
+  bool node_kernel = true;               // over NCCL the one kernel inside a node may be timed
+  bool node_kernel_asked = false;        // a line says why it is off, also under a named codec
   bool raise_threads = false;            // initialise MPI with MPI_THREAD_MULTIPLE even if the job asks for less
   std::optional<std::string> report;
   /// GRADWIRE_TIMEOUT: how long a compressed call waits for another rank. No value: as long as the library would.

@@ -90,7 +90,10 @@ void DeviceReducer::run(std::span<const Job> jobs) {
   open_own_communicator(jobs.front());
   forget_old_residuals();
   Executions executions;
-  if (all_have_frames(jobs)) {
+  if (const auto& timed = jobs.front().route.timed) {  // it is the only one
+    link_->exchange_port().meet(jobs.front().reduce.stream);
+    node_kernel_->time(*timed, jobs.front().reduce.stream, [&] { executions = enqueue(jobs); });
+  } else if (all_have_frames(jobs)) {
     executions = enqueue(jobs);
   } else {
     for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -101,7 +104,11 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       drop_residuals(*place);  // this call has added them
     }
-    router_->count(jobs[i].route, executions[i]->statistics(), jobs[i].route.node_kernel ? "node_kernel" : "");
+    const bool two_ways = windows_ != nullptr && jobs[i].route.what.function == Function::nccl_all_reduce;
+    router_->count(jobs[i].route, executions[i]->statistics(),
+                   jobs[i].route.node_kernel ? "node_kernel"
+                   : two_ways                ? std::string(to_string(Algorithm::two_shot))
+                                             : "");
   }
 }
 

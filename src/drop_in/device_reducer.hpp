@@ -21,6 +21,7 @@
 #include "drop_in/device_roles.hpp"
 #include "drop_in/device_trials.hpp"
 #include "drop_in/frame_memory.hpp"
+#include "drop_in/node_kernel_choice.hpp"
 #include "drop_in/own_communicator.hpp"
 #include "drop_in/rank_gather.hpp"
 #include "drop_in/router.hpp"
@@ -76,6 +77,7 @@ struct DeviceReduce {
   bool scaled = false;    // the operation has factors, whatever this rank's is
   bool captured = false;  // the stream is being captured into a graph
   bool apart = false;     // this process has made collectives on other communicators since the call before
+  bool grouped = false;   // the group in which it is made has other reductions on the communicator
 };
 
 class DeviceReducer {
@@ -199,6 +201,11 @@ class DeviceReducer {
   void open_own_communicator(const Job& first);
   // Opens windows for one kernel inside the node, and offers it as a way where all ranks have passed their test.
   void open_node_kernel(const DeviceReduce& reduce);
+  // Under a named codec: says whether such a call may be made by the kernel, and lets calls do it where it is faster.
+  [[nodiscard]] bool fits_node_kernel(const Router::Route& route, const DeviceReduce& reduce) const;
+  void choose_node_kernel(Router::Route& route, const DeviceReduce& reduce);
+  // Returns whether a captured call is made by the kernel: as calls like it were last decided to be.
+  [[nodiscard]] bool takes_node_kernel(const Router::Route& route, const DeviceReduce& reduce) const;
   [[nodiscard]] std::vector<std::string> gather_texts(const std::string& mine);
   void check_node_kernel() const;
   void prepare_choices();
@@ -253,6 +260,7 @@ class DeviceReducer {
   DeviceExchange exchange_;
   std::optional<DeviceTrials> trials_;  // if codec = "auto" chooses
   bool node_kernel_tried_ = false;
+  std::optional<NodeKernelChoice> node_kernel_;                  // under a named codec, once windows are there
   std::atomic<const exchange::WindowCalls*> windows_ = nullptr;  // the device's, once they are tested
   DeviceRoles roles_;
   bool needs_roles_ = false;             // a call came that the policy compresses by its role

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "choice/device_gate.hpp"
+#include "choice/equal_ways.hpp"
 #include "codec/small_values.hpp"
 #include "drop_in/calls.hpp"
 #include "drop_in/configuration.hpp"
@@ -71,8 +72,9 @@ class Router {
     /// With a gate: the call is also made by `rival`, on a copy; by the library's own call, if its way is 0.
     std::optional<choice::DeviceGate::Trial> trial = {};
     policy::Stage rival = {};
-    bool node_kernel = false;  // with a gate: it is compressed by one kernel inside the node
+    bool node_kernel = false;  // it is compressed by one kernel inside the node
     bool rival_node_kernel = false;
+    std::optional<choice::EqualWays::Timed> timed = {};  // over NCCL, under a named codec: its time is measured
     bool folds = false;  // with `keeps`: residuals that are held there are added, and none are kept
   };
 
