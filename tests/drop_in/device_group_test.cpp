@@ -180,8 +180,7 @@ class ConnectingLibrary final : public DeviceLibrary {
 
 // One rank makes its first calls on two communicators one by one, and waits in the first for the agreement; another has
 // both in one group, which starts nothing before the second is connected. That ends with an error that says so, also
-// where the job has set no timeout. Mutation tried: without a timeout the wait has no limit (the watchdog ends the
-// test).
+// where the job has set no timeout.
 TEST(DeviceGroup, FirstCallsThatOneRankGroupsAndAnotherDoesNotEndInTime) {
   for (const bool alike : {true, false}) {
     std::array<Meeting, 2> meetings;

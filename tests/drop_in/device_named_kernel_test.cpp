@@ -41,8 +41,6 @@ std::string turns() {
   return turns;
 }
 
-// Mutations tried, each fails here: the choice takes this rank's own times instead of those that all exchanged; a rank
-// decides when its own times come.
 TEST(DeviceNamedKernel, TheFasterWayIsTakenOnAllRanksAndItsBytesAreThoseOfMessages) {
   const std::vector<std::vector<float>> wanted = by_messages("int8");
   for (const bool faster : {true, false}) {
@@ -105,7 +103,6 @@ TEST(DeviceNamedKernel, TurnsKeepTheSameResiduals) {
   EXPECT_TRUE(results[0] == results[1]);
 }
 
-// Mutation tried: calls of a group take turns, too.
 TEST(DeviceNamedKernel, CallsOfAGroupAndScaledSumsGoByMessages) {
   NodeOfRanks{.configuration = named(), .times = {.by_messages = 1e-3, .by_node_kernel = 0.3e-3}}.run(
       [](AutoRank& rank) {
