@@ -134,7 +134,8 @@ void read_into(Configuration& configuration, bool measures, Configuration::KeyUs
   configuration.quiet = log == "error" || log == "off";
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
-  configuration.node_kernel = environment_flag("GRADWIRE_NODE_KERNEL") || !environment("GRADWIRE_NODE_KERNEL");
+  configuration.node_kernel_asked = environment_flag("GRADWIRE_NODE_KERNEL");
+  configuration.node_kernel = configuration.node_kernel_asked || !environment("GRADWIRE_NODE_KERNEL");
   if (const auto place = report_place_of_environment()) {
     configuration.report = place->calls;
     std::error_code ignored;  // writing the file gives the error
