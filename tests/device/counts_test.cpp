@@ -344,15 +344,15 @@ TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
   EXPECT_EQ(count({.world = 8, .bytes = kMiB, .weighted = true, .in_windows = true}).counts, (Counts{8, 2, 21, 12}));
 }
 
-// The host's time by the model: 3 us a kernel, 17.5 a group, .3 a message, .7 an event. Mutation tried: messages of
-// buckets are not put together.
+// The host's time by the model: 3 us a kernel, 17.5 a group, .3 a message, .7 an event. docs/how-to/gpu.md has the
+// times of 40 buckets. Mutation tried: messages of buckets are not put together.
 TEST(DeviceCounts, SmallBucketsThatAreJoinedAreOneCall) {
   const auto microseconds = [](const Counts& counts) {
     return 3.0 * static_cast<double>(counts.kernels) + 17.5 * static_cast<double>(counts.groups) +
            0.3 * 2 * static_cast<double>(counts.sends) + 0.7 * static_cast<double>(counts.events);
   };
   const Step alone{.world = 8, .bytes = 40 * kMiB, .buckets = 40};
-  EXPECT_GT(microseconds(count(alone).counts), 1500);
+  EXPECT_NEAR(microseconds(count(alone).counts), 1738, 1);
   for (const bool feedback : {false, true}) {
     for (const int rank : {0, 3, 7}) {
       Step step = alone;
@@ -368,7 +368,7 @@ TEST(DeviceCounts, SmallBucketsThatAreJoinedAreOneCall) {
       EXPECT_EQ(writes, 10);
       // Each bucket follows the caller's stream, which takes an event and a wait for it.
       EXPECT_EQ(all.counts, (Counts{16, 2, 14, 12 + 2 * 39}));
-      EXPECT_LE(microseconds(all.counts), 300);
+      EXPECT_NEAR(microseconds(all.counts), 154, 1);
       step.join = "8MiB";
       EXPECT_LE(microseconds(count(step, rank).counts), 600);
       EXPECT_EQ(count(step, rank).counts.groups, 6);
