@@ -89,7 +89,8 @@ CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& clus
   }
   policy.defaults.algorithm = algorithm;
   policy.tiers.ranks_per_node = static_cast<std::uint32_t>(cluster.ranks_per_node);
-  const plan::Plan plan = plan::make_plan(policy, model.layers, {.world_size = cluster.ranks, .sealed = sealed});
+  const plan::Plan plan =
+      plan::make_plan(policy, model.layers, {.world_size = cluster.ranks, .native_sums = !sealed, .sealed = sealed});
   const double forward = model.compute_seconds * (1 - model.backward);
   const double total = elements_of(model);
   CodecForecast result{.codec = codec, .algorithm = algorithm, .step = {}};

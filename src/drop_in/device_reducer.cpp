@@ -17,9 +17,10 @@ using exchange::CurrentDevice;
 constexpr exchange::JoinedSizes kJoined{.below = std::uint64_t{8} << 20, .enough = std::uint64_t{64} << 20};
 
 // Names how a call was made, for reports.
-const char* algorithm_text(DeviceMethod method) noexcept {
+// `several`: the report has calls by other methods, too.
+const char* algorithm_text(DeviceMethod method, bool several) noexcept {
   switch (method) {
-    case DeviceMethod::messages: return "";
+    case DeviceMethod::messages: return several ? "two_shot" : "";
     case DeviceMethod::node_kernel: return "node_kernel";
     case DeviceMethod::tiers: return "hierarchical";
   }
@@ -55,7 +56,7 @@ DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger,
       process_(process),
       frames_(device_.arena(), rank_, world_),
       name_(std::move(name)),
-      exchange_(link_->exchange_port(), configuration.longest_wait()) {}
+      exchange_(link_->exchange_port(), configuration.longest_answer()) {}
 
 DeviceReducer::~DeviceReducer() {
   try {
@@ -100,7 +101,10 @@ void DeviceReducer::run(std::span<const Job> jobs) {
   open_own_communicator(jobs.front());
   forget_old_residuals();
   Executions executions;
-  if (all_have_frames(jobs)) {
+  if (const auto& timed = jobs.front().route.timed) {  // it is the only one
+    link_->exchange_port().meet(jobs.front().reduce.stream);
+    node_kernel_->time(*timed, jobs.front().reduce.stream, [&] { executions = enqueue(jobs); });
+  } else if (all_have_frames(jobs)) {
     executions = enqueue(jobs);
   } else {
     for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -111,7 +115,8 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       drop_residuals(*place);  // this call has added them
     }
-    router_->count(jobs[i].route, executions[i]->statistics(), algorithm_text(jobs[i].route.method));
+    const bool two_ways = windows_ != nullptr && jobs[i].route.what.function == Function::nccl_all_reduce;
+    router_->count(jobs[i].route, executions[i]->statistics(), algorithm_text(jobs[i].route.method, two_ways));
   }
 }
 

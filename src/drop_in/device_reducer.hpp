@@ -21,6 +21,7 @@
 #include "drop_in/device_roles.hpp"
 #include "drop_in/device_trials.hpp"
 #include "drop_in/frame_memory.hpp"
+#include "drop_in/node_kernel_choice.hpp"
 #include "drop_in/own_communicator.hpp"
 #include "drop_in/rank_gather.hpp"
 #include "drop_in/router.hpp"
@@ -78,6 +79,7 @@ struct DeviceReduce {
   bool scaled = false;    // the operation has factors, whatever this rank's is
   bool captured = false;  // the stream is being captured into a graph
   bool apart = false;     // this process has made collectives on other communicators since the call before
+  bool grouped = false;   // the group in which it is made has other reductions on the communicator
 };
 
 class DeviceReducer {
@@ -207,6 +209,11 @@ class DeviceReducer {
   [[nodiscard]] bool join_nodes(const DeviceReduce& reduce);
   [[nodiscard]] exchange::Tiers find_nodes();
   [[nodiscard]] bool split_by_node();
+  // Under a named codec: says whether such a call may be made by the kernel, and lets calls do it where it is faster.
+  [[nodiscard]] bool fits_node_kernel(const Router::Route& route, const DeviceReduce& reduce) const;
+  void choose_node_kernel(Router::Route& route, const DeviceReduce& reduce);
+  // Returns whether a captured call is made by the kernel: as calls like it were last decided to be.
+  [[nodiscard]] bool takes_node_kernel(const Router::Route& route, const DeviceReduce& reduce) const;
   [[nodiscard]] std::vector<std::string> gather_texts(const std::string& mine);
   void check_node_kernel() const;
   void prepare_choices();
@@ -261,6 +268,7 @@ class DeviceReducer {
   DeviceExchange exchange_;
   std::optional<DeviceTrials> trials_;  // if codec = "auto" chooses
   bool offers_open_ = false;
+  std::optional<NodeKernelChoice> node_kernel_;                  // under a named codec, once windows are there
   std::shared_ptr<const exchange::Tiers> tiers_;                 // the nodes that the device has joined
   std::atomic<const exchange::WindowCalls*> windows_ = nullptr;  // the device's, once they are tested
   DeviceRoles roles_;

@@ -1,18 +1,29 @@
 // What the ranks of a communicator can do beside messages: one kernel inside a node, and sums of the library inside
-// nodes with messages between them. When they are offered as ways of codec = "auto", and what becomes of the kernel
-// where a rank is missing.
+// nodes with messages between them. When they are offered as ways of codec = "auto", which calls under a named codec
+// take the kernel, and what becomes of it where a rank is missing.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "drop_in/device_reducer.hpp"
+#include "exchange/stream/window_calls.hpp"
 #include "exchange/stream/window_opening.hpp"
 #include "gradwire/error.hpp"
 #include "plan/hash.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::drop_in {
+
+namespace {
+
+NodeKernelChoice::Kind kind_in_node(const Router::Route& route, const DeviceReduce& reduce) {
+  return {.call = {route.what.function, reduce.dtype, reduce.count},
+          .codec = route.stage.codec.to_string() + " " + route.stage.second_hop.to_string()};
+}
+
+}  // namespace
 
 using exchange::CurrentDevice;
 
@@ -41,9 +52,9 @@ bool DeviceReducer::open_windows(const DeviceReduce& reduce) {
   if (why.empty()) {
     executor_.use_windows(device_.windows());
     windows_ = device_.windows();
-  } else if (rank_ == 0 && why != exchange::kSeveralHosts) {
-    lines_.push_back("one kernel inside the node is no way of codec auto on a communicator of " +
-                     std::to_string(world_) + " ranks: " + why);
+  } else if (rank_ == 0 && why != exchange::kSeveralHosts && (trials_ || configuration_.node_kernel_asked)) {
+    lines_.push_back("one kernel inside the node is no way of calls on a communicator of " + std::to_string(world_) +
+                     " ranks: " + why);
   }
   return why.empty();
 }
@@ -104,6 +115,32 @@ bool DeviceReducer::join_nodes(const DeviceReduce& reduce) {
     }
   }
   return joined;
+}
+
+// The kernel has no factors, and calls of a group may share their messages, which was not timed against it.
+bool DeviceReducer::fits_node_kernel(const Router::Route& route, const DeviceReduce& reduce) const {
+  const policy::Stage& stage = route.stage;
+  return !trials_ && route.what.function == Function::nccl_all_reduce && !reduce.scaled && !reduce.grouped &&
+         (route.algorithm == Algorithm::two_shot || route.algorithm == Algorithm::automatic) &&
+         exchange::has_window_kernel({stage.codec, reduce.dtype}, {stage.second_hop, reduce.dtype});
+}
+
+void DeviceReducer::choose_node_kernel(Router::Route& route, const DeviceReduce& reduce) {
+  if (!fits_node_kernel(route, reduce)) {
+    return;
+  }
+  if (!std::exchange(offers_open_, true) && open_windows(reduce)) {
+    node_kernel_.emplace(link_->clock());
+  }
+  if (node_kernel_) {
+    const choice::EqualWays::Turn turn = node_kernel_->next(kind_in_node(route, reduce));
+    route.method = turn.second ? DeviceMethod::node_kernel : DeviceMethod::messages;
+    route.timed = turn.timed;
+  }
+}
+
+bool DeviceReducer::takes_node_kernel(const Router::Route& route, const DeviceReduce& reduce) const {
+  return node_kernel_ && fits_node_kernel(route, reduce) && node_kernel_->takes(kind_in_node(route, reduce));
 }
 
 void DeviceReducer::check_node_kernel() const {

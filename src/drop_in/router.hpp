@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "choice/device_gate.hpp"
+#include "choice/equal_ways.hpp"
 #include "codec/small_values.hpp"
 #include "drop_in/calls.hpp"
 #include "drop_in/configuration.hpp"
@@ -71,8 +72,9 @@ class Router {
     /// With a gate: the call is also made by `rival`, on a copy; by the library's own call, if its way is 0.
     std::optional<choice::DeviceGate::Trial> trial = {};
     policy::Stage rival = {};
-    DeviceMethod method = DeviceMethod::messages;  // with a gate: how it is compressed
+    DeviceMethod method = DeviceMethod::messages;  // how it is compressed
     DeviceMethod rival_method = DeviceMethod::messages;
+    std::optional<choice::EqualWays::Timed> timed = {};  // over NCCL, under a named codec: its time is measured
     bool folds = false;  // with `keeps`: residuals that are held there are added, and none are kept
   };
 
@@ -81,11 +83,6 @@ class Router {
     std::string_view name = {};    // of the buffer; empty: none
     const void* buffer = nullptr;  // the buffer that is read
     std::uint64_t others = 0;      // calls on the communicator so far that were not routed
-    /// Calls before it in its step, the same on every rank, if the caller knows that number. An order that is no higher
-    /// than the previous one begins a step.
-    std::optional<std::uint64_t> order = {};
-    /// With `order`: the caller that counts it. Each such caller has steps and residuals of its own.
-    std::uint32_t sequence = 0;
   };
 
   /// Returns what is known about a call before its turn comes. Any thread may call it.
@@ -165,14 +162,6 @@ class Router {
     std::string name;
     bool keeps = false;  // keeps residuals
     bool holds = false;  // with a gate: its latest call has left residuals
-    Signature call = {};
-    std::uint64_t number = 0;  // of a placed call: unique on the communicator
-  };
-  // Calls whose caller knows their order.
-  struct Placed {
-    std::vector<Slot> slots;  // by order
-    std::uint64_t step = 0;
-    std::optional<std::uint64_t> latest_order;
   };
 
   [[nodiscard]] Route decide_route(const Call& call, const CallDecision& decided, std::string_view op,
@@ -198,8 +187,7 @@ class Router {
   [[nodiscard]] bool exchange_before_trial(std::span<double> values);
   void fill(Slot& slot, const Call& call, std::uint64_t order, std::string_view name);
   [[nodiscard]] Slot& slot_of(const Call& call, const StepTracker::Place& place, std::string_view name);
-  void route_placed(Route& route, const Call& call, const Origin& origin);
-  void forget_slots(std::vector<Slot>& slots);
+  void forget_slots();
   [[nodiscard]] static ChoiceClass class_of(const Call& call, const plan::CallPlan& plan);
   void look_at_error(const Route& route, std::optional<double> error);
   void exceed(const Route& route, double error);
@@ -230,13 +218,10 @@ class Router {
   };
   [[nodiscard]] Watched& watched_of(const Route& route);
 
-  std::uint64_t passed_ = 0;                 // calls here that could not be compressed
-  std::uint64_t other_calls_ = 0;            // those and calls elsewhere, at the latest call that could be compressed
-  std::vector<Slot> slots_;                  // by order; empty while the step is not known
-  std::map<std::uint32_t, Placed> placed_;   // by sequence
-  std::uint64_t placed_calls_ = 0;           // numbers given to such calls
-  std::vector<std::uint64_t> free_numbers_;  // numbers of calls that were forgotten
-  bool placeless_;                           // nothing depends on a call's place in the step, so it is not looked for
+  std::uint64_t passed_ = 0;       // calls here that could not be compressed
+  std::uint64_t other_calls_ = 0;  // those and calls elsewhere, at the latest call that could be compressed
+  std::vector<Slot> slots_;        // by order; empty while the step is not known
+  bool placeless_;                 // nothing depends on a call's place in the step, so it is not looked for
   std::map<std::pair<std::uint64_t, DType>, plan::CallPlan> plans_;  // by count, if placeless_
   Worst worst_;
   CanCopy can_copy_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -11,8 +12,8 @@
 #include "base/units.hpp"
 #include "exchange/resolved_call.hpp"
 #include "exchange/window.hpp"
-#include "memory/spill_cache.hpp"
 #include "plan/copy_keepers.hpp"
+#include "plan/residual_counts.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
 #include "wire/frame.hpp"
@@ -20,7 +21,16 @@
 namespace gradwire::plan {
 namespace {
 
-exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank) {
+// Whether the transport may sum a bucket by itself, for which it is copied whole unless the sum is in place.
+bool may_sum_natively(const Plan& plan, const Bucket& bucket) {
+  const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
+  const bool in_call = plan.tiers->nodes() == 1 && bytes < exchange::kInCallBelowBytes;
+  return plan.options.native_sums && !plan.deterministic &&
+         (bytes < exchange::kNativeBelowBytes || in_call || !bucket.levels.empty());
+}
+
+exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank,
+                            const exchange::NativeSum& native = {}) {
   return exchange::resolve({.algorithm = level.algorithm,
                             .codec = level.stage.codec,
                             .second_hop = level.stage.second_hop,
@@ -29,7 +39,8 @@ exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy
                             .count = bucket.count,
                             .feedback = level.stage.error_feedback,
                             .preconditioned = bucket.preconditioned,
-                            .chunk_bytes = plan.host_chunk_bytes()},
+                            .chunk_bytes = plan.host_chunk_bytes(),
+                            .native = native},
                            {rank, plan.options.world_size, plan.tiers});
 }
 
@@ -45,24 +56,8 @@ std::vector<policy::Level> ways_of(const Bucket& bucket, std::size_t most_level)
   return levels;
 }
 
-// Elements that residuals cover.
-struct ResidualCounts {
-  std::uint64_t local = 0;
-  std::uint64_t summed = 0;
-};
-
-ResidualCounts counts_of(const exchange::ResidualUse& use) {
-  ResidualCounts counts{.local = use.local.count, .summed = use.owned.count};
-  for (const exchange::ResidualUse::Range& range : use.summed) {
-    counts.summed += range.count;
-  }
-  for (const exchange::ResidualUse::Part& part : use.parts) {
-    counts.summed += part.summed.count + part.owned.count;
-  }
-  return counts;
-}
-
-// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked.
+// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked. The
+// copy of a native sum is a lane.
 struct Frames {
   std::uint64_t lane = 0;
   std::uint64_t all = 0;
@@ -123,7 +118,7 @@ struct Account {
   MemoryUse use;
   std::map<exchange::ResidualPlace, std::uint64_t> room = {};    // bytes of the file of each, of one buffer
   std::vector<ResidualCounts> residuals;                         // by group
-  std::vector<std::uint64_t> bytes_each;                         // of residuals, by group
+  std::vector<std::optional<ResidualDType>> dtypes;              // of residuals, by group; none: no error feedback
   std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
@@ -156,38 +151,19 @@ bool copies_residuals(const Plan& plan) {
   return plan.options.undoable && plan.elastic.replicate > 0 && plan.options.world_size > 1;
 }
 
-// Returns the bytes that a bucket's residuals take of a file: each tensor has arrays of its own, of whole pages.
-std::uint64_t room_of(const Bucket& bucket, const exchange::ResidualUse& use, std::uint64_t bytes_each,
-                      std::uint64_t memory) {
-  std::uint64_t room = 0;
-  const auto add = [&](const exchange::ResidualUse::Range& range) {
-    for (const Bucket::Part& part : bucket.parts) {
-      const std::uint64_t first = std::max(range.first, part.offset);
-      const std::uint64_t past = std::min(range.first + range.count, part.offset + part.count);
-      const std::uint64_t bytes = first < past ? (past - first) * bytes_each : 0;
-      room += bytes < memory::kFileUnit ? 0 : memory::SpillCache::room_of(bytes, memory);  // small ones stay in memory
-    }
-  };
-  add(use.local);
-  add(use.owned);
-  std::for_each(use.summed.begin(), use.summed.end(), add);
-  return room;
-}
-
 // Counts the elements and the frames, which do not depend on how residuals are kept.
 Account counted(const Plan& plan, int rank, std::size_t most_level) {
   // A model has few kinds of buckets, and a lane of many ranks many instructions.
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
   struct Needs {
-    ResidualCounts residuals;
     Frames frames;
     Frames sealed;                            // their encrypted copies
     std::vector<exchange::ResidualUse> uses;  // of each level or stage
   };
   std::map<Kind, Needs> kinds;
-  Account account{.use = {}, .residuals = std::vector<ResidualCounts>(plan.groups.size()), .bytes_each = {}};
+  Account account{.use = {}, .residuals = std::vector<ResidualCounts>(plan.groups.size()), .dtypes = {}};
   for (const Group& group : plan.groups) {
-    account.bytes_each.push_back(element_bytes(group.policy.residuals.dtype));
+    account.dtypes.emplace_back(group.policy.residuals.dtype);
   }
   for (const Bucket& bucket : plan.buckets) {
     account.use.gradients += bucket.count * element_bytes(bucket.dtype);
@@ -197,21 +173,29 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     }
     const auto [kind, fresh] =
         kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
-    auto& [residuals, frames, sealed, uses] = kind->second;
+    auto& [frames, sealed, uses] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       uses.push_back(call.call.residuals);
-      const ResidualCounts kept = counts_of(uses.back());
-      residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
       frames = largest(frames, frames_of(call));
       if (plan.options.sealed) {
         sealed = largest(sealed, frames_of(call, wire::kSealBytes));
       }
+      if (level.algorithm == Algorithm::dense && may_sum_natively(plan, bucket)) {
+        const exchange::NativeSum any{.f32 = true, .f64 = true, .below = std::numeric_limits<std::uint64_t>::max()};
+        frames = largest(frames, frames_of(resolved(plan, bucket, level, rank, any)));
+      }
+    }
+    ResidualCounts residuals;
+    for (const exchange::ResidualUse& use : uses) {
+      const ResidualCounts kept = counts_of(bucket, use);
+      residuals.local.raise_to(kept.local);
+      residuals.summed.raise_to(kept.summed);
     }
     if (const auto place = place_of(plan.groups[bucket.group].policy.residuals)) {
       std::uint64_t room = 0;
       for (const exchange::ResidualUse& use : uses) {
-        room = std::max(room, room_of(bucket, use, account.bytes_each[bucket.group], place->memory));
+        room = std::max(room, room_of(bucket, use, *account.dtypes[bucket.group], place->memory));
       }
       account.room[*place] += room;
     }
@@ -232,10 +216,10 @@ std::uint64_t copy_bytes(const Plan& plan, const Account& account) {
   std::uint64_t elements = 0;
   bool any_f32 = false;
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
-    const std::uint64_t count = account.residuals[group].local + account.residuals[group].summed;
-    if (account.bytes_each[group] > 0) {
+    const std::uint64_t count = account.residuals[group].local.elements + account.residuals[group].summed.elements;
+    if (account.dtypes[group]) {
       elements += count;
-      any_f32 = any_f32 || (count > 0 && account.bytes_each[group] == sizeof(float));
+      any_f32 = any_f32 || (count > 0 && account.dtypes[group] == ResidualDType::f32);
     }
   }
   return elements * (plan.elastic.replicate_exact && any_f32 ? sizeof(float) : sizeof(std::uint16_t));
@@ -248,8 +232,8 @@ void add_residuals(const Plan& plan, int rank, const Account& first, Account& ac
   std::map<exchange::ResidualPlace, std::uint64_t> one_each;  // bytes of one buffer of each place
   std::uint64_t snapshot = 0;                                 // what a copy is made of, in memory
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
-    const std::uint64_t local = account.residuals[group].local * account.bytes_each[group];
-    const std::uint64_t summed = account.residuals[group].summed * account.bytes_each[group];
+    const std::uint64_t local = account.residuals[group].local.bytes(account.dtypes[group]);
+    const std::uint64_t summed = account.residuals[group].summed.bytes(account.dtypes[group]);
     use.local += local;
     use.summed += summed;
     if (const auto place = place_of(plan.groups[group].policy.residuals); place && local + summed > 0) {
@@ -281,20 +265,20 @@ Account account_of(const Plan& plan, int rank, std::size_t most_level) {
   return account;
 }
 
-// Returns the use of rank 0 if the residuals of a group took so many bytes each.
-MemoryUse use_with(const Plan& plan, const Account& account, std::size_t group, std::uint64_t bytes_each) {
+// Returns the use of rank 0 if the residuals of a group had another dtype, or it had no error feedback.
+MemoryUse use_with(const Plan& plan, const Account& account, std::size_t group, std::optional<ResidualDType> dtype) {
   Account other{.use = {.copies = account.use.copies, .frames = account.use.frames, .sealed = account.use.sealed},
                 .residuals = account.residuals,
-                .bytes_each = account.bytes_each};
-  other.bytes_each[group] = bytes_each;
+                .dtypes = account.dtypes};
+  other.dtypes[group] = dtype;
   const Account first = other;
   add_residuals(plan, 0, first, other);
   return other.use;
 }
 
 // Returns what each choice saves of the memory of rank 0, the largest saving first: int8 without error feedback in a
-// group whose codec needs residuals, residuals in bf16 where they are f32, and half of the bytes in flight. What lies
-// in a file takes no memory, so less of it saves none.
+// group whose codec needs residuals, narrower residuals, and half of the bytes in flight. What lies in a file takes no
+// memory, so less of it saves none.
 std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
   std::vector<Saving> savings;
   const auto add = [&](std::string choice, std::uint64_t bytes) {
@@ -304,10 +288,13 @@ std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
   };
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
     const std::string& name = plan.groups[group].name;
-    add(name + ": int8 without error feedback", use_with(plan, account, group, 0).session());
-    if (plan.options.packs_frames && plan.groups[group].policy.residuals.dtype == DType::f32) {
-      add(name + R"(: residuals = { dtype = "bf16" })",
-          use_with(plan, account, group, element_bytes(DType::bf16)).session());
+    add(name + ": int8 without error feedback", use_with(plan, account, group, std::nullopt).session());
+    const ResidualDType dtype = plan.groups[group].policy.residuals.dtype;
+    if (plan.options.packs_frames && dtype == ResidualDType::f32) {
+      add(name + R"(: residuals = { dtype = "bf16" })", use_with(plan, account, group, ResidualDType::bf16).session());
+    }
+    if (plan.options.packs_frames && dtype != ResidualDType::int8) {
+      add(name + R"(: residuals = { dtype = "int8" })", use_with(plan, account, group, ResidualDType::int8).session());
     }
   }
   const std::uint64_t in_flight = plan.in_flight_bytes / 2;
@@ -372,7 +359,7 @@ std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, 
   }
   std::map<exchange::ResidualPlace, std::uint64_t> room = counted(plan, rank, plan.most_level).room;
   for (auto& [place, bytes] : room) {
-    bytes *= buffers_of(plan) + (copies_residuals(plan) ? 1 : 0);  // a copy is encoded from a snapshot
+    bytes *= buffers_of(plan) + (plan.options.undoable ? 1 : 0);  // snapshots, or what the next world takes over
   }
   return room;
 }
@@ -395,7 +382,7 @@ std::string explain_memory(const Plan& plan) {
   }
   add("copies of sync modes", use.copies);
   add("copies for other ranks, [elastic] replicate", use.replicas);
-  add("frames, at most", use.frames);
+  add(plan.options.native_sums ? "frames, or buckets that the transport sums, at most" : "frames, at most", use.frames);
   add("encrypted copies of frames, at most", use.sealed);
   rows.push_back({"the session, in all", format_bytes(use.session())});
   std::string text = '\n' + text::table(rows, "lr");

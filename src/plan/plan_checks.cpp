@@ -169,9 +169,6 @@ TensorPolicy effective_policy(TensorPolicy of_group, const std::string& who, Pla
       check_node_sums(who, policy);
     }
   }
-  if (const DType dtype = of_group.residuals.dtype; dtype != DType::f32 && dtype != DType::bf16) {
-    refuse(policy, who + ": residuals are f32 or bf16, not " + std::string(to_string(dtype)));
-  }
   if (of_group.max_error) {
     throw Error(ErrorCode::unsupported,
                 "policy " + policy.source + ", " + who + ": " + std::string(policy::kErrorOfCalls));

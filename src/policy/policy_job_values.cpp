@@ -151,12 +151,8 @@ Residuals PolicyValues::read_residuals(const toml::node& node) const {
   read_table(*node.as_table(), "in residuals",
              {{"dtype",
                [&](const toml::node& n) {
-                 if (n.value_or(std::string_view()) == "int8") {
-                   fail(n,
-                        "residuals in int8 are not supported, since their bits would depend on how tensors are fused "
-                        "into buckets; write \"bf16\"");
-                 }
-                 residuals.dtype = read_choice(n, "dtype", {"f32", "bf16"}) == 0 ? DType::f32 : DType::bf16;
+                 constexpr ResidualDType kDTypes[] = {ResidualDType::f32, ResidualDType::bf16, ResidualDType::int8};
+                 residuals.dtype = kDTypes[read_choice(n, "dtype", {"f32", "bf16", "int8"})];
                }},
               {"store",
                [&](const toml::node& n) {

@@ -133,7 +133,7 @@ class RowLog : public std::enable_shared_from_this<RowLog> {
   }
 
   /// How many fetches of batch() records there should be at once at most, so that buffers stay in their memory.
-  static constexpr std::size_t kMostFetches = 8;
+  static constexpr std::size_t kMostFetches = 10;
   [[nodiscard]] std::size_t batch() const noexcept { return layout_.batch; }
   /// The memory of all buffers, with those of kMostFetches fetches.
   [[nodiscard]] std::uint64_t buffer_bytes() const noexcept;

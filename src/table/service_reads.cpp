@@ -35,6 +35,7 @@ void Service::begin_reading(Reading reading) {
 }
 
 void Service::advance_reads() {
+  on_rows([this] { store_.shard().apply_arrived(); });
   std::size_t under_way = 0;
   for (auto at = readings_.begin(); at != readings_.end() && under_way < kMostReadings;) {
     if (on_rows([&] { return advance(*at); })) {
@@ -86,7 +87,8 @@ bool Service::advance(Reading& reading) {
 }
 
 void Service::read_own(const std::shared_ptr<Pull>& pull) {
-  if (pull->own.empty() || pull->reads_own || (clocks_.complete() < pull->needed && !pull->prefetch)) {
+  if (pull->own.empty() || pull->reads_own ||
+      (clocks_.complete() < pull->needed && pull->purpose != Pull::Purpose::prefetch)) {
     return;
   }
   std::vector<std::uint64_t> ids;
@@ -105,12 +107,10 @@ void Service::end_own(Pull& pull, std::uint64_t complete) {
   for (std::size_t i = 0; i < pull.own.size(); ++i) {
     count_age(pull, complete);
   }
-  statistics_.rows_own += pull.prefetch ? 0 : pull.own.size();
+  statistics_.rows_own += pull.reads() ? pull.own.size() : 0;
   pull.own.clear();
   pull.reads_own = false;
-  if (pull.done()) {
-    std::erase_if(pulls_, [&](const auto& entry) { return entry.second.get() == &pull; });
-  }
+  end_if_done(pull);
 }
 
 }  // namespace gradwire::table

@@ -17,6 +17,7 @@
 #include "plan/call_plan.hpp"
 #include "recorded_traffic.hpp"
 #include "session/runner/runner.hpp"
+#include "tests/drop_in/reducer_harness.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -67,6 +68,42 @@ TEST(KeySetting, NothingWithoutAKeyIsMadeBesideASessionWhosePolicyHasOne) {
   EXPECT_NO_THROW(Communicator{make_inproc_world(2)[0]}) << "the sessions are gone";
 }
 
+TEST(KeySetting, RanksOfADropInCompareWhatTheyAgreedOn) {
+  const KeyInEnvironment key;
+  const drop_in::Configuration configuration = drop_in::configuration_of("[defaults]\ncodec = \"int8\"\n");
+  for (const bool same : {true, false}) {
+    run_ranks(make_inproc_world(3), [&](const Endpoint& transport) {
+      drop_in::Rank rank(configuration, transport);
+      const auto compare = [&] {
+        rank.reducer.check_same(same ? 7U : static_cast<std::uint64_t>(transport->rank() / 2), "consent");
+      };
+      if (same) {
+        EXPECT_NO_THROW(compare());
+        return;
+      }
+      const Error error = error_of(compare);
+      EXPECT_EQ(error.code(), ErrorCode::corrupt);
+      EXPECT_THAT(error.what(), HasSubstr("ranks do not hold the same consent"));
+    });
+  }
+}
+
+TEST(KeySetting, ADropInThatEncryptsTakesNoOtherRanks) {
+  const auto settings = [] {
+    return drop_in::RankSettings::of(drop_in::Configuration::read(true, drop_in::Configuration::KeyUse::encrypts));
+  };
+  const drop_in::RankSettings plain = settings();
+  const KeyInEnvironment key;
+  const drop_in::RankSettings sealed = settings();
+  EXPECT_EQ(drop_in::Configuration::read(true, drop_in::Configuration::KeyUse::encrypts).key_check,
+            "5d902d6b3db6b0b663bf99cf33687598");
+  EXPECT_FALSE(drop_in::agree(std::vector{sealed, settings()}).ranks_differ);
+  EXPECT_TRUE(drop_in::agree(std::vector{sealed, plain}).ranks_differ);
+  std::filesystem::remove(key.file());
+  security::write_key_file(key.file(), security::Key::random());
+  EXPECT_TRUE(drop_in::agree(std::vector{sealed, settings()}).ranks_differ);
+}
+
 // Rank 0 alone makes a communicator, and drops it unused.
 TEST(KeySetting, AnUnusedCommunicatorLeavesNoGreeting) {
   const KeyInEnvironment key;
@@ -100,7 +137,7 @@ TEST(KeySetting, PartsThatCannotSealRefuseAKey) {
   EXPECT_EQ(device.code(), ErrorCode::unsupported);
   EXPECT_THAT(device.what(), AllOf(HasSubstr("device memory"), HasSubstr("host memory")));
   EXPECT_THAT(drop_in::Configuration::read(true).disabled,
-              AllOf(HasSubstr("GRADWIRE_KEY names a key"), HasSubstr("a drop-in sends in clear text")));
+              AllOf(HasSubstr("GRADWIRE_KEY names a key"), HasSubstr("this drop-in sends in clear text")));
   std::filesystem::permissions(key.file(), std::filesystem::perms::all);
   EXPECT_THAT(error_of([] { Communicator(make_inproc_world(2)[0]); }).what(), HasSubstr("chmod 600"));
 }

@@ -48,7 +48,7 @@ constexpr Feature kFeatures[] = {
     {"What travels", "`exact+zstd`: the bits of exact in fewer bytes",
      host_only(refused(kUnsupported, "exact+zstd packs frames on the cores of hosts")), &play::packed, IN_C(packed)},
     {"What travels", "topk, error feedback, warm-up, decay", everywhere(), &play::feedback, IN_C(feedback)},
-    {"What travels", "residuals in bf16", host_only(refused(kUnsupported, "is for residuals in the memory of hosts")),
+    {"What travels", "residuals in bf16 or int8", host_only(refused(kUnsupported, "is for residuals in the memory of hosts")),
      &play::narrow_residuals, IN_C(narrow_residuals)},
     {"What travels",
      "`codec = \"auto\"`: chosen by measurement",

@@ -39,6 +39,7 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .transport = transport.name() + (capabilities.emulation.empty() ? "" : ", " + capabilities.emulation),
           .checksum = options.checksum.value_or(capabilities.checksum_by_default),
           .nodes = transport.nodes(),
+          .native_sums = capabilities.native_all_reduce_f32 || capabilities.native_all_reduce_f64,
           .key_check = transport::key_check_of(transport),
           .background = true,
           .crowded = share_cores(ranks_on_node(transport.nodes(), transport.rank(), transport.world_size())),
