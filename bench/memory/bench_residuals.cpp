@@ -1,8 +1,10 @@
-// Times what an encoder does for each tile with residuals in f32 and in bf16, in turn: it loads the residual, encodes
-// values plus residual into frames, and stores what is left. A store that can undo a step writes to a second buffer.
+// Times what an encoder does for each tile with residuals in f32, bf16 and int8, in turn: it loads the residual,
+// encodes values plus residual into frames, and stores what is left. A store that can undo a step writes to a second
+// buffer.
 //   bench_residuals [--codecs int4,sign] [--mib 64] [--rounds 21] [--markdown FILE]
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,7 +34,7 @@ struct Options {
 
 class Job {
  public:
-  Job(const codec::Codec& codec, const std::vector<float>& values, DType dtype, bool undo)
+  Job(const codec::Codec& codec, const std::vector<float>& values, ResidualDType dtype, bool undo)
       : codec_(codec), values_(values), store_({.dtypes = {dtype}}), frame_(codec.frame_bytes(kFrame)) {
     store_.keep({0, EncodeSite::local}, 0, values.size());
     if (undo) {
@@ -73,27 +75,38 @@ class Job {
 void measure(const Options& options, const std::string& name, bool undo, const std::vector<float>& values,
              TextTable& table) {
   const codec::Codec codec(CodecSpec::parse(name), DType::f32);
-  Job wide(codec, values, DType::f32, undo);
-  Job narrow(codec, values, DType::bf16, undo);
-  std::vector<double> wide_times, narrow_times, ratios;
-  wide.step();
-  narrow.step();
-  for (std::uint32_t round = 0; round < options.rounds; ++round) {
-    wide_times.push_back(wide.step());
-    narrow_times.push_back(narrow.step());
-    ratios.push_back(narrow_times.back() / wide_times.back());
-  }
-  const auto rate = [&](const std::vector<double>& times) {
-    return fixed(static_cast<double>(values.size() * sizeof(float)) / 1e9 / median(times), 2);
+  struct Kind {
+    Job job;
+    std::vector<double> times = {}, ratios = {};
   };
-  const auto mib = [](std::uint64_t bytes) { return fixed(static_cast<double>(bytes) / (1 << 20), 0); };
-  table.add({name, undo ? "yes" : "no", rate(wide_times), rate(narrow_times), fixed(median(ratios), 2),
-             mib(wide.bytes()), mib(narrow.bytes())});
+  std::vector<std::unique_ptr<Kind>> kinds;
+  for (const ResidualDType dtype : {ResidualDType::f32, ResidualDType::bf16, ResidualDType::int8}) {
+    kinds.push_back(std::make_unique<Kind>(Kind{Job(codec, values, dtype, undo)}));
+    kinds.back()->job.step();
+  }
+  for (std::uint32_t round = 0; round < options.rounds; ++round) {
+    for (const auto& kind : kinds) {
+      kind->times.push_back(kind->job.step());
+      kind->ratios.push_back(kind->times.back() / kinds.front()->times.back());
+    }
+  }
+  std::vector<std::string> row{name, undo ? "yes" : "no"};
+  for (const auto& kind : kinds) {
+    row.push_back(fixed(static_cast<double>(values.size() * sizeof(float)) / 1e9 / median(kind->times), 2));
+  }
+  for (std::size_t kind = 1; kind < kinds.size(); ++kind) {
+    row.push_back(fixed(median(kinds[kind]->ratios), 2));
+  }
+  for (const auto& kind : kinds) {
+    row.push_back(fixed(static_cast<double>(kind->job.bytes()) / (1 << 20), 0));
+  }
+  table.add(row);
 }
 
 int run(const Options& options) {
   const std::vector<float> values = test::draw(test::Distribution::lognormal_rows, std::size_t{options.mib} << 18, 1);
-  TextTable table({"codec", "can undo", "f32, GB/s", "bf16, GB/s", "time bf16 / f32", "f32, MiB", "bf16, MiB"});
+  TextTable table({"codec", "can undo", "f32, GB/s", "bf16, GB/s", "int8, GB/s", "time bf16 / f32", "time int8 / f32",
+                   "f32, MiB", "bf16, MiB", "int8, MiB"});
   for (const std::string& name : options.codecs) {
     for (const bool undo : {false, true}) {
       measure(options, name, undo, values, table);
@@ -102,14 +115,14 @@ int run(const Options& options) {
   const std::string head = "bench_residuals: encoding " + std::to_string(options.mib) +
                            " MiB of f32 gradients with residuals, one thread, " +
                            std::string(codec::active_instruction_set().name) + ", GB/s of gradients, medians of " +
-                           std::to_string(options.rounds) + " rounds of both in turn; MiB of residuals.\n";
+                           std::to_string(options.rounds) + " rounds of all in turn; MiB of residuals.\n";
   publish(head, table, {options.markdown});
   return 0;
 }
 
 int parse_and_run(int argc, char** argv) {
   Options options;
-  CommandLine line{"Times encoders with residuals in f32 and in bf16, in turn."};
+  CommandLine line{"Times encoders with residuals in f32, bf16 and int8, in turn."};
   line.option("--codecs", options.codecs, "Codecs");
   line.option("--mib", options.mib, "MiB of gradients").range(1, 4096);
   line.option("--rounds", options.rounds, "Steps of each").range(1, 10000);

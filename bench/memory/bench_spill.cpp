@@ -5,17 +5,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/units.hpp"
+#include "bench/memory/fio.hpp"
 #include "bench/memory/process_status.hpp"
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
@@ -49,29 +50,11 @@ struct Options {
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// Returns the output of a command; empty if it failed.
-std::string output_of(const std::string& command) {
-  std::string text;
-  std::FILE* const out = ::popen((command + " 2>/dev/null").c_str(), "r");
-  std::array<char, 4096> piece{};
-  for (std::size_t bytes = 0; out != nullptr && (bytes = std::fread(piece.data(), 1, piece.size(), out)) > 0;) {
-    text.append(piece.data(), bytes);
-  }
-  return out != nullptr && ::pclose(out) == 0 ? text : std::string();
-}
-
 // Returns the bytes a second that fio reads and writes together; 0 where it is not installed.
 double rate_of_fio(const std::string& folder) {
-  const std::string text = output_of(
-      "fio --name=mix --directory='" + folder +
-      "' --size=256M --bs=256k --direct=1 --rw=rw --rwmixread=50 --ioengine=io_uring --iodepth=32 --runtime=3 "
-      "--time_based --unlink=1 --output-format=json");
-  const Json report = Json::parse(text, nullptr, false);
-  if (report.is_discarded() || !report.contains("jobs")) {
-    return 0;
-  }
-  const Json& job = report["jobs"][0];
-  return job["read"]["bw_bytes"].get<double>() + job["write"]["bw_bytes"].get<double>();
+  const std::optional<Json> job =
+      run_fio(folder, "--size=256M --bs=256k --rw=rw --rwmixread=50 --iodepth=32 --runtime=3");
+  return job ? (*job)["read"]["bw_bytes"].get<double>() + (*job)["write"]["bw_bytes"].get<double>() : 0;
 }
 
 // Returns the bytes a second of rounds over arrays of which a third fits into memory. No codec works beside it.

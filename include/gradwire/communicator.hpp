@@ -31,14 +31,13 @@ struct CommunicatorOptions {
 
 /// The residuals of a buffer that is reduced again and again: a lossy call keeps here what it dropped, and the next one
 /// adds it (error feedback). Needs 4 bytes an element, and 4 more for each element that this rank encodes as its owner
-/// or for its node; half of that if it keeps them as bf16. Each such buffer has a FeedbackBuffer of its own, which may
-/// outlive communicators; it holds for one world size (an exact call empties it).
+/// or for its node; half of that as bf16, a quarter as int8. Each such buffer has a FeedbackBuffer of its own, which
+/// may outlive communicators; it holds for one world size (an exact call empties it).
 class FeedbackBuffer {
  public:
   /// `count` is the number of elements of the calls' larger buffer (input of a reduce-scatter, output of an
-  /// all-gather). `dtype` is that of the residuals: f32, or bf16 with stochastic rounding;
-  /// any other is an error.
-  explicit FeedbackBuffer(std::uint64_t count, DType dtype = DType::f32);
+  /// all-gather). `dtype` is that of the residuals.
+  explicit FeedbackBuffer(std::uint64_t count, ResidualDType dtype = ResidualDType::f32);
   FeedbackBuffer(FeedbackBuffer&&) noexcept;
   FeedbackBuffer& operator=(FeedbackBuffer&&) noexcept;
   ~FeedbackBuffer();

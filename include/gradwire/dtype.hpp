@@ -21,6 +21,13 @@ enum class DType : std::uint8_t { f32 = 1, f16 = 2, bf16 = 3, f64 = 4 };
   return 0;
 }
 
+/// How the residuals of error feedback are stored. The numbers are those of saved states and never change.
+enum class ResidualDType : std::uint8_t {
+  f32 = 1,
+  bf16 = 3,  // rounded stochastically, so that nothing is lost in the mean
+  int8 = 5,  // likewise, 64 elements with a common scale in 65 bytes
+};
+
 /// "f32", "f16", "bf16" or "f64".
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
 /// The inverse of to_string; throws Error(invalid_argument).

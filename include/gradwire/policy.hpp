@@ -67,8 +67,7 @@ enum class Roles : std::uint8_t {
 
 /// How the residuals of error feedback are kept over host memory (docs/explanation/memory.md).
 struct Residuals {
-  /// f32, or bf16 with stochastic rounding, which takes half of the memory and loses nothing in the mean.
-  DType dtype = DType::f32;
+  ResidualDType dtype = ResidualDType::f32;
   std::string store = {};    // "file:DIR": what exceeds `memory` lies in a file there; empty: all of it in memory
   std::uint64_t memory = 0;  // bytes that stay in memory where there is a file
   friend bool operator==(const Residuals&, const Residuals&) = default;

@@ -73,7 +73,7 @@ struct SessionTableOptions {
 };
 
 /// Options for gradwire::Table. Every rank must pass the same ones, except for cache_bytes, store, memory, timeout,
-/// threading and save_packed.
+/// threading, save_packed, relayed_rows and guess_bytes.
 struct TableOptions {
   /// With this staleness a rank never waits for others' clocks, and never uses a cached row without asking its owner.
   static constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};
@@ -106,6 +106,13 @@ struct TableOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0, ten years at most
   Threading threading = Threading::background;
   bool save_packed = false;  // save() packs rows by libzstd, bit by bit the same
+  /// The most rows of this rank that other ranks with a cache answer in its place, within the staleness, while it is
+  /// asked for more rows than other ranks are: those that it is asked for most. 256 at most; 0: none.
+  std::uint32_t relayed_rows = 64;
+  /// Memory for the ids of earlier steps, of which each takes 1 to 3 bytes. tick() then prefetches the rows that
+  /// followed when a step pulled the same rows before, as in epochs of the same batches in the same order, and the rows
+  /// of the last step where most of them repeat. 0: nothing is guessed. It needs a cache or a store, like prefetch().
+  std::uint64_t guess_bytes = 0;
 };
 
 /// Returns `base` with the options of the first matching rule of the policy: staleness, gradient_codec (the rule's
@@ -137,7 +144,7 @@ struct TableStatistics {
   std::uint64_t rows_nonfinite = 0;
   std::uint64_t cache_bytes = 0;  // in use
   TransportCounters traffic;
-  /// Of a table with a store. Elsewhere all rows are in memory, and nothing else is counted.
+  /// A table without a store keeps all rows in memory, and counts only `rows_in_memory`.
   struct Store {
     std::uint64_t rows_in_memory = 0;
     std::uint64_t rows_in_file = 0;  // those that are not in memory
@@ -149,6 +156,10 @@ struct TableStatistics {
     std::uint64_t bytes_written = 0;
   };
   Store store = {};
+  std::uint64_t rows_answered = 0;         // rows of this rank that others asked it for
+  std::uint64_t rows_relayed = 0;          // rows of other ranks that it answered in their place
+  std::uint64_t rows_guessed = 0;          // rows that were prefetched by a guess, and then pulled
+  std::uint64_t rows_guessed_in_vain = 0;  // and those that the next step did not pull
 };
 
 /// One rank's part of a consistent view of a table: pushes that came later do not show. Any thread; may outlive its

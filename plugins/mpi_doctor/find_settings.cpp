@@ -152,8 +152,11 @@ void find_in_keys(const std::vector<Facts>& facts, Findings& findings) {
        {}},
       facts.front().key.check.empty()
           ? "not encrypted, no rank has a key: who listens on the network sees the gradients (gradwire key new)"
-          : "what sessions, communicators and tables in host memory send, with the key " + facts.front().key.check +
-                "; gradwire run, drop-ins, device memory and sessions over Processes do without and say so",
+          : "what sessions, communicators and tables in host memory send, and calls that the drop-in for MPI "
+            "compresses, "
+            "with the key " +
+                facts.front().key.check +
+                "; calls that pass, other drop-ins, device memory and sessions over Processes do without and say so",
       findings);
 }
 

@@ -364,6 +364,9 @@ void CommState::settle(const Reduce& made, bool could_compress) {
              .comm = comm,
              .ranks = ranks};
   }
+  if (has_slot() && !process().configuration.key_check.empty()) {
+    check_consent(all);
+  }
   if (for_requests && has_slot() && !all.refused(Refusal::thread)) {
     requests = std::make_unique<Requests>(*this, std::move(queue));
   }
@@ -374,6 +377,15 @@ void CommState::settle(const Reduce& made, bool could_compress) {
               std::to_string(process().world->tags().slots()) +
               " communicators can be compressed at the same time); this is tried again");
   }
+}
+
+// The exchange of terms, and the one in MPI_Init, are messages of MPI that anybody on the network can change.
+void CommState::check_consent(const Terms& all) {
+  const drop_in::AgreedSettings& agreed = process().agreement;
+  const std::array<std::uint64_t, 4> settings{static_cast<std::uint64_t>(agreed.mode), agreed.dry_run ? 1U : 0U,
+                                              agreed.requests ? 1U : 0U, static_cast<std::uint64_t>(size)};
+  reducer->check_same(plan::hash_of(&all, sizeof all, plan::hash_of(settings.data(), sizeof settings, 0)),
+                      "consent to compress on " + number_text(*this));
 }
 
 // While requests are under way, only their thread may use the router's plans.

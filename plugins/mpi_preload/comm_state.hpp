@@ -124,6 +124,7 @@ struct CommState {
 
  private:
   [[nodiscard]] std::vector<int> find_ranks() const;
+  void check_consent(const Terms& all) REQUIRES(mutex);
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
   [[nodiscard]] Terms terms_of_rank(const Reduce& made, bool for_requests, std::unique_ptr<drop_in::CallQueue>& queue);
   [[nodiscard]] std::uint32_t next_order() const;

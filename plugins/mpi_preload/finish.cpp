@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/current_error.hpp"
+#include "base/environment.hpp"
 #include "base/mutex.hpp"
 #include "base/world_name.hpp"
 #include "observe/collector.hpp"
@@ -97,7 +98,8 @@ drop_in::ReportHead head_of(int world_size, const std::string& note) {
           .disabled =
               self.agreement.disabled_because.empty() ? self.configuration.disabled : self.agreement.disabled_because,
           .note = note,
-          .has_session = self.has_session};
+          .has_session = self.has_session,
+          .has_key = environment("GRADWIRE_KEY").has_value()};
 }
 
 void finish_or_throw() {

@@ -38,7 +38,8 @@ extern constinit std::atomic<CallHandling> g_standing;
 }
 
 struct Process {
-  const drop_in::Configuration configuration = drop_in::Configuration::read(true);
+  const drop_in::Configuration configuration =
+      drop_in::Configuration::read(true, drop_in::Configuration::KeyUse::encrypts);
   drop_in::Ledger ledger;
 
   /// Whether the MPI library is of the kind for which this drop-in was built, so that handles mean what the header

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "base/units.hpp"
 #include "drop_in/observed_calls.hpp"
 #include "plugins/nccl_preload/real.hpp"
@@ -82,7 +83,8 @@ void write_report(const State& self, const std::string& file) {
                                  .dry_run = self.configuration.dry_run,
                                  .policy = self.configuration.planner.policy().source,
                                  .disabled = self.configuration.disabled,
-                                 .note = "numbers of one rank"};
+                                 .note = "numbers of one rank",
+                                 .has_key = environment("GRADWIRE_KEY").has_value()};
   if (const auto problem = drop_in::write_report(file, drop_in::report_json(head, self.ledger))) {
     std::fprintf(stderr, "gradwire: %s\n", problem->c_str());
   }

@@ -198,27 +198,17 @@ WorkPointer GradwireBackend::pass(const Tensors& tensors, const std::function<Wo
 }
 
 WorkPointer GradwireBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return all_reduce(tensors, {}, opts);
-}
-
-WorkPointer GradwireBackend::sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence,
-                                       std::uint64_t order) {
-  return all_reduce(tensors, {.name = name, .order = order, .sequence = sequence}, {});
-}
-
-// `asked` has what the caller knows about the buffer: its name and its order.
-WorkPointer GradwireBackend::all_reduce(Tensors& tensors, Asked asked, const c10d::AllreduceOptions& opts) {
   if (tensors.size() != 1 || !on_cpu(tensors[0])) {
     return pass(tensors, [&](Base& inner) { return inner.allreduce(tensors, opts); });
   }
   const at::Tensor tensor = tensors[0];
-  asked.function = choice::Function::c10d_all_reduce;
-  asked.dtype = dtype_of(tensor);
-  asked.reduction = reduction_of(opts.reduceOp);
-  asked.count = static_cast<std::uint64_t>(tensor.numel());
-  asked.bytes = bytes_of(tensors);
-  asked.buffer = tensor.data_ptr();
-  asked.dense = whole(tensor);
+  Asked asked{.function = choice::Function::c10d_all_reduce,
+              .dtype = dtype_of(tensor),
+              .reduction = reduction_of(opts.reduceOp),
+              .count = static_cast<std::uint64_t>(tensor.numel()),
+              .bytes = bytes_of(tensors),
+              .buffer = tensor.data_ptr(),
+              .dense = whole(tensor)};
   if (!engine_->may_compress() && asked.dense) {
     return pass_as_it_is(tensors, asked, opts);
   }

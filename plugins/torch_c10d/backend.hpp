@@ -29,10 +29,6 @@ class GradwireBackend final : public Base {
 
   const std::string getBackendName() const override { return "gradwire"; }  // NOLINT: as the base declares it
 
-  /// allreduce() of a buffer that the policy's rules may match by its name and its order in the step. `sequence`
-  /// identifies the counter of that order, as next_sequence() gave it.
-  WorkPointer sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence, std::uint64_t order);
-  [[nodiscard]] std::uint32_t next_sequence() noexcept { return sequences_++; }
   [[nodiscard]] const GroupEngine& engine() const noexcept { return *engine_; }
   /// If the engine has a thread, sets the library's backend for the calls that it passes. To be called before the first
   /// call.
@@ -75,7 +71,6 @@ class GradwireBackend final : public Base {
  private:
   [[nodiscard]] Base& inner_of(const at::Tensor& tensor);
   WorkPointer pass(const Tensors& tensors, const std::function<WorkPointer(Base&)>& call);
-  WorkPointer all_reduce(Tensors& tensors, Asked asked, const c10d::AllreduceOptions& opts);
   WorkPointer pass_as_it_is(Tensors& tensors, const Asked& asked, const c10d::AllreduceOptions& opts);
   void pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const at::Tensor& tensor, const PassedCall& passed,
                      const c10d::AllreduceOptions& opts);
@@ -85,7 +80,6 @@ class GradwireBackend final : public Base {
   Home home_;
   Inner inner_;
   std::unique_ptr<GroupEngine> engine_;
-  std::uint32_t sequences_ = 0;
 };
 
 /// A group's store for what ranks tell each other; keys begin with "gradwire/". get() polls, so it takes the store from

@@ -22,13 +22,6 @@
 namespace gradwire::torch_c10d {
 namespace {
 
-void tell_of_nonfinite() {
-  static std::atomic<bool> told = false;
-  if (!told.exchange(true)) {
-    say(std::string(drop_in::kNonfiniteWarning));
-  }
-}
-
 std::string key_of(int rank) { return "settings/" + std::to_string(rank); }
 
 // "all_reduce of 1000 f32"
@@ -91,7 +84,8 @@ GroupEngine::GroupEngine(const transport::Rendezvous& store, const GroupEngineOp
                         .dry_run = configuration_.dry_run,
                         .policy = configuration_.planner.policy().source,
                         .disabled = agreement_.disabled_because,
-                        .note = options.world_size > 1 ? "numbers of rank 0 alone" : ""};
+                        .note = options.world_size > 1 ? "numbers of rank 0 alone" : "",
+                        .has_key = environment("GRADWIRE_KEY").has_value()};
     reporting().file = configuration_.report;
     reporting().quiet = configuration_.quiet;
   }
@@ -227,11 +221,7 @@ std::optional<PassedCall> GroupEngine::passes(const Asked& asked, std::function<
   PassedCall passed;
   if (reducer_->dry_run()) {
     const drop_in::HostReducer::Route route = reducer_->route(call, asked.reduction ? name_of(*asked.reduction) : "",
-                                                              {.name = asked.name,
-                                                               .buffer = asked.buffer,
-                                                               .others = other_calls_,
-                                                               .order = asked.order,
-                                                               .sequence = asked.sequence});
+                                                              {.buffer = asked.buffer, .others = other_calls_});
     passed.what = route.what;
     passed.totals = reducer_->passed_totals(route, asked.bytes);
     return passed;
@@ -337,8 +327,7 @@ void GroupEngine::count_failed(const Asked& asked) const {
 void GroupEngine::route_and_make(const Posted& posted, std::uint64_t others) {
   const Asked& asked = posted.asked;
   const drop_in::HostReducer::Route route = reducer_->route(
-      describe(asked), {.compress = true}, name_of(*asked.reduction),
-      {.name = asked.name, .buffer = asked.buffer, .others = others, .order = asked.order, .sequence = asked.sequence});
+      describe(asked), {.compress = true}, name_of(*asked.reduction), {.buffer = asked.buffer, .others = others});
   if (route.turn.trial) {
     make_both_ways(posted, route);
   } else if (!route.decision.compress) {

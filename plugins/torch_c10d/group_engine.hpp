@@ -35,11 +35,8 @@ struct Asked {
   std::optional<Reduction> reduction = {};  // empty: another operation
   std::uint64_t count = 0;                  // of the input
   std::uint64_t bytes = 0;
-  const void* buffer = nullptr;             // the input
-  bool dense = true;                        // its elements have no gaps
-  std::string name = {};                    // of the buffer
-  std::optional<std::uint64_t> order = {};  // in the step, if known
-  std::uint32_t sequence = 0;               // identifies the counter of `order`
+  const void* buffer = nullptr;  // the input
+  bool dense = true;             // its elements have no gaps
 };
 
 /// A reduction that the library makes. It is counted when it has ended.

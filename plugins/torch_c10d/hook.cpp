@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -114,20 +115,18 @@ auto without_interpreter(Call&& call) {
 
 class Hook {
  public:
-  Hook(const py::object& model, const py::object& policy, const std::optional<std::string>& codec,
-       const std::optional<std::chrono::duration<double>>& timeout)
-      : model_(model, kName),
+  Hook(DdpModel model, const std::function<HookOptions()>& choose)
+      : model_(std::move(model)),
         rank_(model_.group().attr("rank")().cast<int>()),
         world_size_(model_.group().attr("size")().cast<int>()) {
     const transport::Rendezvous store = store_of_group(model_.group(), rank_, world_size_, "gradwire_hooks");
     try {
-      HookOptions options{.rank = rank_,
-                          .world_size = world_size_,
-                          .policy = policy_of(policy, codec),
-                          .timeout = timeout_of(timeout, kName),
-                          .parameters = model_.parameters(),
-                          .store = store,
-                          .device = model_.device().index()};
+      HookOptions options = choose();
+      options.rank = rank_;
+      options.world_size = world_size_;
+      options.parameters = model_.parameters();
+      options.store = store;
+      options.device = model_.device().index();
       engine_ = model_.device().is_cpu() ? make_host_hook_engine(std::move(options))
                                          : load_device_hook_engine(options, model_.device().str());
     } catch (...) {
@@ -283,8 +282,12 @@ void add_hook_class(py::module_& module) {
   py::class_<Hook, std::shared_ptr<Hook>>(
       module, "Hook",
       "A communication hook for DistributedDataParallel: model.register_comm_hook(None, Hook(model, policy=FILE)).")
-      .def(py::init<const py::object&, const py::object&, const std::optional<std::string>&,
-                    const std::optional<std::chrono::duration<double>>&>(),
+      .def(py::init([](const py::object& model, const py::object& policy, const std::optional<std::string>& codec,
+                       const std::optional<std::chrono::duration<double>>& timeout) {
+             return std::make_shared<Hook>(DdpModel(model, kName), [&] {
+               return HookOptions{.policy = policy_of(policy, codec), .timeout = timeout_of(timeout, kName)};
+             });
+           }),
            py::arg("model"), py::kw_only(), py::arg("policy") = py::none(), py::arg("codec") = py::none(),
            py::arg("timeout") = py::none(),
            "policy: a policy file. codec: one codec for all gradients, such as \"int8\", \"exact\" or \"auto\". "
@@ -298,6 +301,10 @@ void add_hook_class(py::module_& module) {
            "Takes this rank's state_dict() of a job of as many ranks, or a list of those of all ranks of any job.")
       .def("set_loss_scale", &Hook::set_loss_scale, py::arg("scale"),
            "Sets the factor by which the next gradients are too large, GradScaler.get_scale().");
+}
+
+py::object make_hook(DdpModel model, const std::function<HookOptions()>& choose) {
+  return py::cast(std::make_shared<Hook>(std::move(model), choose));
 }
 
 void close_hooks() {

@@ -143,7 +143,7 @@ class SessionHook final : public HookEngine {
     if (!parsed.empty()) {
       parsed = states_for(options_.rank, options_.world_size, std::move(parsed));
     }
-    set_session(nullptr);
+    end_session();
     ids_.assign(ids_.size(), std::nullopt);
     failure_.clear();
     loaded_ = std::move(parsed);
@@ -195,7 +195,7 @@ class SessionHook final : public HookEngine {
         abort("this rank ended during a backward pass");
       }
       end_queue();
-      set_session(nullptr);
+      end_session();
     }
   }
 
@@ -226,6 +226,16 @@ class SessionHook final : public HookEngine {
   void set_session(std::shared_ptr<Session> session) {
     const MutexLock lock(mutex_);
     session_.swap(session);
+  }
+  void end_session() noexcept {
+    const std::shared_ptr<Session> ended = session();
+    set_session(nullptr);
+    if (ended && options_.ended) {
+      try {
+        options_.ended(ended->statistics());
+      } catch (...) {  // NOLINT(bugprone-empty-catch): a report lacks the session's numbers
+      }
+    }
   }
 
   void take(HookBucket bucket) noexcept {

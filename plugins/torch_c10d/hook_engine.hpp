@@ -15,6 +15,7 @@
 #include "gradwire/dtype.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/session.hpp"
+#include "gradwire/statistics.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 namespace gradwire::torch_c10d {
@@ -48,6 +49,8 @@ struct HookOptions {
   std::vector<HookParameter> parameters = {};
   transport::Rendezvous store = {};  // with keys of this hook alone
   int device = 0;                    // of CUDA; for gradients in its memory
+  /// Gets what a session of the hook has reduced, when it ends. An exception is ignored.
+  std::function<void(const SessionStatistics&)> ended = {};
 };
 
 class HookEngine {

@@ -1,5 +1,6 @@
 #include "plugins/torch_c10d/reporting.hpp"
 
+#include <atomic>
 #include <cstdio>
 #include <utility>
 
@@ -43,6 +44,13 @@ std::string observed_summary(const drop_in::ReportHead& head, const drop_in::Obs
 }  // namespace
 
 void say(const std::string& line) noexcept { std::fputs(("gradwire: " + line + "\n").c_str(), stderr); }
+
+void tell_of_nonfinite() {
+  static std::atomic<bool> told = false;
+  if (!told.exchange(true)) {
+    say(std::string(drop_in::kNonfiniteWarning));
+  }
+}
 
 Reporting& reporting() {
   static auto* const instance = new Reporting;  // a group may end after static objects

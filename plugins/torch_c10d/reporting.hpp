@@ -13,6 +13,8 @@ namespace gradwire::torch_c10d {
 
 /// Prints a line on standard error.
 void say(const std::string& line) noexcept;
+/// Says once that NaN or Inf was in a compressed sum.
+void tell_of_nonfinite();
 
 /// The contents of the report besides the numbers.
 struct Reporting {

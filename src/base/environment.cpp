@@ -49,7 +49,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_METRICS_TOKEN", "file:path", "none",
                         "metrics over HTTP need the bearer token in this file, which only its owner may read"},
     EnvironmentVariable{"GRADWIRE_NODE_KERNEL", "0 | 1", "none",
-                        "1: sessions sum inside a host by one kernel; none: only codec auto over NCCL may; 0: never"},
+                        "1: sessions sum inside a host by one kernel; none: only the drop-in for NCCL may; 0: never"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "none", "policy of replaced calls, instead of GRADWIRE_CODEC"},
     EnvironmentVariable{"GRADWIRE_RECORD_GRADIENTS", "directory[:steps=N]", "none",
                         "rank 0 writes gradients of 5 steps, or N, there (run --record-gradients)"},

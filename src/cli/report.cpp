@@ -182,6 +182,14 @@ std::string emulated(const json& root) {
   return link.empty() ? "" : ", emulated " + text::printable(link);
 }
 
+// Tells of the calls of a job with a key that were the library's own.
+std::string clear_text(const json& totals) {
+  const auto found = totals.find("in_clear_text");
+  return found == totals.end() ? ""
+                               : "\nin clear text: " + std::to_string(number(*found, "calls")) + " calls, " +
+                                     format_bytes(number(*found, "bytes")) + "; the compressed ones were encrypted";
+}
+
 Report make_report(const json& root) {
   const json& totals = root.at("totals");
   Report report{.calls = number(totals, "calls"),
@@ -222,8 +230,9 @@ Report make_report(const json& root) {
       "\ncalls: " + std::to_string(report.calls) + ", compressed: " + std::to_string(report.compressed_calls) +
       "; bytes in: " + format_bytes(number(totals, "bytes_in")) +
       ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +
-      format_bytes(number(totals, "bytes_dense")) + lossy(totals) + "\nratio: " + ratio(totals, "ratio_compressed") +
-      " on compressed calls, " + ratio(totals, "ratio") + " over all (calls, bytes and time: " +
+      format_bytes(number(totals, "bytes_dense")) + lossy(totals) + clear_text(totals) +
+      "\nratio: " + ratio(totals, "ratio_compressed") + " on compressed calls, " + ratio(totals, "ratio") +
+      " over all (calls, bytes and time: " +
       (note.empty() ? "all ranks)\n" : "of the ranks that reported theirs)\nnote: " + note + '\n') +
       "order: place of a call in its step; algorithm: how ranks exchange the encoded values; bytes in: of the job's "
       "buffers;\n"

@@ -29,6 +29,7 @@
 #include "gradwire/error.hpp"
 #include "record/recorder.hpp"
 #include "security/job_key.hpp"
+#include "security/key_file.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -134,6 +135,8 @@ Environment rank_environment(const RunOptions& options, const RankSettings& sett
       value = settings.beside.max_error;
     } else if (known.name == "GRADWIRE_REGISTER" && (!registration.empty() || value)) {
       value = registration;  // even if empty: ranks must not reach another gradwire run in whose job this one runs
+    } else if (known.name == "GRADWIRE_KEY" && value) {
+      value = "file:" + security::key_setting()->file.string();  // ranks may start in other directories
     } else if (known.name == "GRADWIRE_CHOICES" && value) {
       value = fs::absolute(*value).string();
     } else if (known.name == "GRADWIRE_JOIN") {
@@ -239,8 +242,9 @@ Job checked_job(const RunOptions& options, std::optional<std::size_t> launcher, 
   const CodecOptions beside = checked_codec_options(options);
   const auto policy = checked_policy(options, out);
   check_environment();
-  security::refuse_key("a job under gradwire run",
-                       "use a session of gradwire in it, and start it without gradwire run");
+  if (const auto key = security::key_setting()) {
+    static_cast<void>(security::read_key_file(key->file));  // an error before the job starts, not in each rank
+  }
   const auto recording = checked_recording(options);
   Job job{.options = options, .command = look_at(options, launcher), .settings = {}};
   job.command.compresses = (codec || policy) && !options.dry_run && !environment_flag("GRADWIRE_DRY_RUN");

@@ -94,7 +94,20 @@ void divide(Working type, void* values, double divisor, std::uint64_t count) {
 
 void round_to_bf16(kernels::RoundingKey key, std::uint32_t index, const float* values, std::uint64_t count,
                    std::uint16_t* out) {
-  active_instruction_set().round_to_bf16(key, index, values, count, out);
+  active_instruction_set().residuals.to_bf16(key, index, values, count, out);
+}
+
+void widen_bf16(const std::uint16_t* in, std::uint64_t count, float* values) {
+  active_instruction_set().residuals.from_bf16(in, count, values);
+}
+
+void round_to_int8(kernels::RoundingKey key, std::uint32_t index, const float* values, std::uint64_t blocks,
+                   std::uint8_t* out) {
+  active_instruction_set().residuals.to_int8(key, index, values, blocks, out);
+}
+
+void widen_int8(const std::uint8_t* in, std::uint64_t blocks, float* values) {
+  active_instruction_set().residuals.from_int8(in, blocks, values);
 }
 
 }  // namespace gradwire::codec

@@ -158,6 +158,11 @@ void divide(Working type, void* values, double divisor, std::uint64_t count);  /
 /// Rounds stochastically (kernels/stochastic_bf16.hpp); `index` is the low half of the index of the first value.
 void round_to_bf16(kernels::RoundingKey key, std::uint32_t index, const float* values, std::uint64_t count,
                    std::uint16_t* out);
+void widen_bf16(const std::uint16_t* in, std::uint64_t count, float* values);
+/// Does the same to blocks of int8 (kernels/stochastic_int8.hpp); `index` is a multiple of their size.
+void round_to_int8(kernels::RoundingKey key, std::uint32_t index, const float* values, std::uint64_t blocks,
+                   std::uint8_t* out);
+void widen_int8(const std::uint8_t* in, std::uint64_t blocks, float* values);
 [[nodiscard]] bool all_finite(Working type, const void* values, std::uint64_t count);
 [[nodiscard]] bool all_finite(DType dtype, const void* elements, std::uint64_t count);  // as stored in a tensor
 

@@ -20,8 +20,10 @@
 #include "kernels/int8.hpp"
 #include "kernels/sign.hpp"
 #include "kernels/stochastic_bf16.hpp"
+#include "kernels/stochastic_int8.hpp"
 #if defined(GRADWIRE_HIGHWAY)
 #include "kernels/stochastic_bf16_simd.hpp"
+#include "kernels/stochastic_int8_simd.hpp"
 #endif
 #include "kernels/topk.hpp"
 #include "kernels/topk_version1.hpp"
@@ -54,7 +56,7 @@ using Coders = decltype(InstructionSet::coders);
 template <std::int64_t kTarget>  // of Highway
 constexpr Coders kCodersOf = nullptr;
 template <std::int64_t kTarget>
-constexpr decltype(InstructionSet::round_to_bf16) kRoundToBf16Of = nullptr;
+constexpr ResidualCoders kResidualCodersOf = {};
 
 namespace {
 
@@ -104,7 +106,7 @@ constexpr TileCoder coder_of() {
 }  // namespace gradwire::codec
 
 // Defines, in a namespace of kernels, coders(dtype, selected) over the cores that are visible there, and
-// kRoundToBf16.
+// kResidualCoders.
 #define GRADWIRE_CODER_ROW(core, name, id, lossy) codec::coder_of<core>(),
 #define GRADWIRE_SELECTED_ROW(core, name, id, lossy) codec::coder_of<TopK<typename core::Selected>>(),
 #define GRADWIRE_TABLE_BY_DTYPE(table, function, row)                      \
@@ -119,13 +121,14 @@ constexpr TileCoder coder_of() {
     }                                                                      \
     return table<DType::f32>;                                              \
   }
-#define GRADWIRE_DEFINE_CODERS                                                   \
-  GRADWIRE_TABLE_BY_DTYPE(kWholeTiles, whole_tiles, GRADWIRE_CODER_ROW)          \
-  GRADWIRE_TABLE_BY_DTYPE(kSelectedTiles, selected_tiles, GRADWIRE_SELECTED_ROW) \
-  inline const codec::TileCoder* coders(DType tensor, bool selected) {           \
-    return selected ? selected_tiles(tensor) : whole_tiles(tensor);              \
-  }                                                                              \
-  inline constexpr auto* kRoundToBf16 = StochasticBf16::narrow;
+#define GRADWIRE_DEFINE_CODERS                                                                          \
+  GRADWIRE_TABLE_BY_DTYPE(kWholeTiles, whole_tiles, GRADWIRE_CODER_ROW)                                 \
+  GRADWIRE_TABLE_BY_DTYPE(kSelectedTiles, selected_tiles, GRADWIRE_SELECTED_ROW)                        \
+  inline const codec::TileCoder* coders(DType tensor, bool selected) {                                  \
+    return selected ? selected_tiles(tensor) : whole_tiles(tensor);                                     \
+  }                                                                                                     \
+  inline constexpr codec::ResidualCoders kResidualCoders{StochasticBf16::narrow, StochasticBf16::widen, \
+                                                         StochasticInt8::narrow, StochasticInt8::widen};
 #endif  // GRADWIRE_CODEC_TABLE
 
 #if defined(GRADWIRE_HIGHWAY)
@@ -137,7 +140,7 @@ namespace gradwire::codec {
 template <>
 constexpr Coders kCodersOf<HWY_TARGET> = kernels::HWY_NAMESPACE::coders;
 template <>
-constexpr decltype(InstructionSet::round_to_bf16) kRoundToBf16Of<HWY_TARGET> = kernels::HWY_NAMESPACE::kRoundToBf16;
+constexpr ResidualCoders kResidualCodersOf<HWY_TARGET> = kernels::HWY_NAMESPACE::kResidualCoders;
 }  // namespace gradwire::codec
 HWY_AFTER_NAMESPACE();
 #endif
@@ -153,7 +156,7 @@ namespace gradwire::codec {
 namespace {
 
 std::vector<InstructionSet> find_instruction_sets() {
-  std::vector<InstructionSet> sets{{"scalar", kernels::scalar::coders, kernels::scalar::kRoundToBf16}};
+  std::vector<InstructionSet> sets{{"scalar", kernels::scalar::coders, kernels::scalar::kResidualCoders}};
 #if defined(GRADWIRE_HIGHWAY)
   // Highway's own dispatch is in its library, and this code needs its headers only. The widest target has the lowest
   // bit.
@@ -162,7 +165,7 @@ std::vector<InstructionSet> find_instruction_sets() {
     // HWY_SCALAR would be our own scalar cores again, see kernels/simd.hpp.
     if constexpr ((kTarget & HWY_TARGETS & ~HWY_SCALAR) != 0) {
       if (cpu_runs(kTarget)) {
-        sets.push_back({hwy::TargetName(kTarget), kCodersOf<kTarget>, kRoundToBf16Of<kTarget>});
+        sets.push_back({hwy::TargetName(kTarget), kCodersOf<kTarget>, kResidualCodersOf<kTarget>});
       }
     }
   };

@@ -10,6 +10,7 @@
 
 #include "codec/codec.hpp"
 #include "kernels/stochastic_bf16.hpp"
+#include "kernels/stochastic_int8.hpp"
 #include "kernels/tile.hpp"
 
 namespace gradwire::codec {
@@ -45,12 +46,20 @@ inline constexpr CodecEntry kPacked{"exact+zstd", kPackedId, false};
 /// Returns "exact, exact+zstd, bf16, ...", for messages.
 [[nodiscard]] std::string codec_names();
 
+/// How residuals are stored: the functions of kernels/stochastic_bf16.hpp and kernels/stochastic_int8.hpp.
+struct ResidualCoders {
+  decltype(&kernels::StochasticBf16::narrow) to_bf16 = nullptr;
+  decltype(&kernels::StochasticBf16::widen) from_bf16 = nullptr;
+  decltype(&kernels::StochasticInt8::narrow) to_int8 = nullptr;
+  decltype(&kernels::StochasticInt8::widen) from_int8 = nullptr;
+};
+
 /// One set of implementations: the scalar cores, or those that Highway compiled for an instruction set.
 struct InstructionSet {
   std::string_view name;
   // One for each of codecs(), in that order; `selected`: behind topk.
   const TileCoder* (*coders)(DType tensor, bool selected);
-  decltype(&kernels::StochasticBf16::narrow) round_to_bf16;
+  ResidualCoders residuals;
 
   [[nodiscard]] const TileCoder& coder(const CodecEntry& codec, DType tensor, std::uint16_t k = 0) const {
     return coders(tensor, k != 0)[&codec - codecs().data()];

@@ -20,6 +20,8 @@
 #include "plan/plan.hpp"
 #include "policy/host_memory.hpp"
 #include "security/job_key.hpp"
+#include "security/key_file.hpp"
+#include "security/key_schedule.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -121,14 +123,19 @@ void read_choices(Configuration& configuration, const std::string& file) {
   }
 }
 
-void read_into(Configuration& configuration, bool measures) {
+void read_into(Configuration& configuration, bool measures, Configuration::KeyUse key) {
   check_environment(ObservingToo::no);
-  security::refuse_key("a drop-in", "use a session of gradwire");
+  if (key == Configuration::KeyUse::passes) {
+    security::refuse_key("this drop-in", "use the drop-in for MPI, or a session of gradwire");
+  } else if (const auto setting = security::key_setting()) {
+    configuration.key_check = check_value(security::Cryptography::load(), security::read_key_file(setting->file));
+  }
   const std::string log = environment("GRADWIRE_LOG").value_or("warn");
   configuration.quiet = log == "error" || log == "off";
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
-  configuration.node_kernel = environment_flag("GRADWIRE_NODE_KERNEL") || !environment("GRADWIRE_NODE_KERNEL");
+  configuration.node_kernel_asked = environment_flag("GRADWIRE_NODE_KERNEL");
+  configuration.node_kernel = configuration.node_kernel_asked || !environment("GRADWIRE_NODE_KERNEL");
   if (const auto place = report_place_of_environment()) {
     configuration.report = place->calls;
     std::error_code ignored;  // writing the file gives the error
@@ -199,10 +206,10 @@ std::string Configuration::policy_fingerprint() const { return plan::fingerprint
 
 std::chrono::milliseconds Configuration::longest_wait() const noexcept { return timeout.value_or(kLongestTimeout); }
 
-Configuration Configuration::read(bool measures) {
+Configuration Configuration::read(bool measures, KeyUse key) {
   Configuration configuration;
   try {
-    read_into(configuration, measures);
+    read_into(configuration, measures, key);
   } catch (const std::exception& error) {
     configuration.disabled = error.what();
     configuration.mode = Mode::disabled;
@@ -219,6 +226,7 @@ RankSettings RankSettings::of(const Configuration& configuration) {
       configuration.timeout ? std::to_string(configuration.timeout->count()) + " ms" : std::string("none");
   put(settings.fingerprint,
       plan::fingerprint_of("gradwire " + std::string(kVersion) + ", timeout " + timeout + "\n" +
+                           (configuration.key_check.empty() ? "" : "key " + configuration.key_check + "\n") +
                            configuration.planner.describe() +
                            (configuration.script ? choices_to_text(*configuration.script, "") : "")));
   put(settings.text, configuration.mode == Mode::disabled ? std::string_view(configuration.disabled)
@@ -253,7 +261,7 @@ AgreedSettings agree(std::span<const RankSettings> all, int own_rank, const Conf
     agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + why + ")";
   } else if (other) {
     agreement.disabled_because = "ranks differ: " + first_of(all, 0) + ", " + first_of(all, *other) +
-                                 "; give every rank the same policy, GRADWIRE_ variables and version";
+                                 "; give every rank the same policy, key, GRADWIRE_ variables and version";
   }
   return agreement;
 }

@@ -32,14 +32,19 @@ struct Configuration {
   std::optional<std::string> recording;  // the file for its choices
   std::uint32_t number_in_job = 0;       // over NCCL, where choices are recorded or followed: this process's
   std::string disabled;                  // why this rank passes all calls; empty: it does not
+  std::string key_check;                 // check value of the key by which compressed calls are encrypted, or empty
   bool dry_run = false;                  // only counts what would be compressed
   bool quiet = false;                    // no summary
   bool tells_status = false;             // logs its status now and then
-  bool node_kernel = true;               // codec = "auto" over NCCL may time the one kernel inside a node
+  bool node_kernel = true;               // over NCCL the one kernel inside a node may be timed
+  bool node_kernel_asked = false;        // a line says why it is off, also under a named codec
   bool raise_threads = false;            // initialise MPI with MPI_THREAD_MULTIPLE even if the job asks for less
   std::optional<std::string> report;
   /// GRADWIRE_TIMEOUT: how long a compressed call waits for another rank. No value: as long as the library would.
   std::optional<std::chrono::milliseconds> timeout;
+
+  /// Over NCCL, without `timeout`: how long a host waits for what other ranks have to answer.
+  std::chrono::milliseconds answer_limit{std::chrono::minutes(30)};
 
   /// GRADWIRE_WARN_AFTER: how long a call waits for another rank before a line names that rank, and between such lines.
   std::chrono::milliseconds warn_after{std::chrono::minutes(1)};
@@ -48,12 +53,17 @@ struct Configuration {
   [[nodiscard]] bool compresses() const noexcept { return mode == Mode::compressing; }
   /// `timeout`, or longer than any job runs.
   [[nodiscard]] std::chrono::milliseconds longest_wait() const noexcept;
+  /// `timeout`, or `answer_limit`.
+  [[nodiscard]] std::chrono::milliseconds longest_answer() const noexcept { return timeout.value_or(answer_limit); }
+
+  /// What becomes of the job's key: the calls that are compressed are encrypted with it, or all calls pass.
+  enum class KeyUse : std::uint8_t { passes, encrypts };
 
   /// Reads the environment. A mistake there (such as a bad policy file) disables compression, and `disabled` gives the
   /// reason: a job must not end because of us. With `measures` the caller compares the values of calls that it
   /// makes both ways, so `max_error` is allowed; else it is refused, and each process has a file of choices of its own,
   /// with ".nccl-" and the process's number behind the name.
-  [[nodiscard]] static Configuration read(bool measures);
+  [[nodiscard]] static Configuration read(bool measures, KeyUse key = KeyUse::passes);
 
   /// The fingerprint of the policy alone.
   [[nodiscard]] std::string policy_fingerprint() const;

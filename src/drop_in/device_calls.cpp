@@ -170,12 +170,16 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
   std::vector<Routed> tried;
   int code = 0;
   const std::vector<const DeviceCall*> ordered = by_identity(calls);
-  for (const DeviceCall* call : ordered) {
+  for (std::size_t i = 0; i < ordered.size(); ++i) {
+    const DeviceCall* const call = ordered[i];
     DeviceReducer& reducer = *call->reducer;
     Routed routed{.call = call, .route = {}};
+    DeviceReduce reduce = call->reduce;
+    reduce.grouped = (i > 0 && ordered[i - 1]->reducer == call->reducer) ||
+                     (i + 1 < ordered.size() && ordered[i + 1]->reducer == call->reducer);
     const bool made = attempt(reducer, library, [&] {
-      routed.route = call->reduce.captured ? reducer.route_captured(call->call, call->op, call->reduce)
-                                           : reducer.route(call->call, call->decided, call->op, call->reduce);
+      routed.route = reduce.captured ? reducer.route_captured(call->call, call->op, reduce)
+                                     : reducer.route(call->call, call->decided, call->op, reduce);
     });
     if (!made) {
       code = library.failed();

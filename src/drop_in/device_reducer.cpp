@@ -16,6 +16,17 @@ using exchange::CurrentDevice;
 // Larger calls gain more where their messages travel while the next one is encoded.
 constexpr exchange::JoinedSizes kJoined{.below = std::uint64_t{8} << 20, .enough = std::uint64_t{64} << 20};
 
+// Names how a call was made, for reports.
+// `several`: the report has calls by other methods, too.
+const char* algorithm_text(DeviceMethod method, bool several) noexcept {
+  switch (method) {
+    case DeviceMethod::messages: return several ? "two_shot" : "";
+    case DeviceMethod::node_kernel: return "node_kernel";
+    case DeviceMethod::tiers: return "hierarchical";
+  }
+  return "";
+}
+
 // Lets calls work in memory that is given back.
 class Loan {
  public:
@@ -45,7 +56,7 @@ DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger,
       process_(process),
       frames_(device_.arena(), rank_, world_),
       name_(std::move(name)),
-      exchange_(link_->exchange_port(), configuration.longest_wait()) {}
+      exchange_(link_->exchange_port(), configuration.longest_answer()) {}
 
 DeviceReducer::~DeviceReducer() {
   try {
@@ -90,7 +101,10 @@ void DeviceReducer::run(std::span<const Job> jobs) {
   open_own_communicator(jobs.front());
   forget_old_residuals();
   Executions executions;
-  if (all_have_frames(jobs)) {
+  if (const auto& timed = jobs.front().route.timed) {  // it is the only one
+    link_->exchange_port().meet(jobs.front().reduce.stream);
+    node_kernel_->time(*timed, jobs.front().reduce.stream, [&] { executions = enqueue(jobs); });
+  } else if (all_have_frames(jobs)) {
     executions = enqueue(jobs);
   } else {
     for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -101,7 +115,8 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       drop_residuals(*place);  // this call has added them
     }
-    router_->count(jobs[i].route, executions[i]->statistics(), jobs[i].route.node_kernel ? "node_kernel" : "");
+    const bool two_ways = windows_ != nullptr && jobs[i].route.what.function == Function::nccl_all_reduce;
+    router_->count(jobs[i].route, executions[i]->statistics(), algorithm_text(jobs[i].route.method, two_ways));
   }
 }
 
@@ -114,7 +129,7 @@ int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryC
   std::byte* copy = trials_->copy();
   Job rival{.route = job.route, .reduce = job.reduce};
   rival.route.stage = job.route.rival;
-  rival.route.node_kernel = job.route.rival_node_kernel;
+  rival.route.method = job.route.rival_method;
   rival.route.keeps.reset();
   rival.reduce.receive = copy;
   link_->set_caller(job.reduce.stream);
@@ -163,17 +178,20 @@ DeviceReducer::Sites DeviceReducer::sites_of(const Job& job) const {
 exchange::StreamCall DeviceReducer::resolve(const Job& job, Sites sites) const {
   const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
+  const bool in_tiers = route.method == DeviceMethod::tiers;
   return exchange::make_stream_call(
       {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
-       .algorithm = route.algorithm,
+       .algorithm = in_tiers ? Algorithm::hierarchical : route.algorithm,
        .codec = route.stage.codec,
        .second_hop = route.stage.second_hop,
+       .intra = in_tiers ? route.stage.intra : std::nullopt,
        .dtype = job.reduce.dtype,
        .count = scatters ? job.reduce.count * static_cast<std::uint64_t>(world_) : job.reduce.count,
        .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), job.reduce.count),
        .feedback = sites.feedback,
-       .held = {.any = sites.held.any()}},
-      backend_, configuration_.planner.policy().chunk_bytes);
+       .held = {.any = sites.held.any()},
+       .native = {.in_nodes = in_tiers}},
+      backend_, configuration_.planner.policy().chunk_bytes, in_tiers ? tiers_ : nullptr);
 }
 
 // NCCL promises no order among the calls of a group, so small ones of one codec may follow upon each other here, which
@@ -186,7 +204,8 @@ DeviceReducer::Executions DeviceReducer::make(exchange::StreamExecutor& executor
   const auto place = [&](std::size_t i) {
     const DeviceReduce& reduce = uses[i].job.reduce;
     const CodecSpec& codec = uses[i].job.route.stage.codec;
-    const bool alone = uses[i].job.route.node_kernel || reduce.count * element_bytes(reduce.dtype) >= kJoined.below;
+    const bool alone = uses[i].job.route.method != DeviceMethod::messages ||
+                       reduce.count * element_bytes(reduce.dtype) >= kJoined.below;
     return std::tuple(alone, codec.values, codec.k);
   };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
@@ -231,7 +250,7 @@ exchange::StreamExecutor::Call DeviceReducer::call_of(const Use& use, const doub
                                               .bucket = use.number,
                                               .local_residual = use.residuals.local,
                                               .owner_residual = use.residuals.owner,
-                                              .in_windows = use.job.route.node_kernel,
+                                              .in_windows = use.job.route.method == DeviceMethod::node_kernel,
                                               .name = std::string(name_of(use.job.route.what.function)) + " of " +
                                                       std::to_string(call.request.count) + " elements"})};
 }

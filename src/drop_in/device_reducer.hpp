@@ -21,6 +21,7 @@
 #include "drop_in/device_roles.hpp"
 #include "drop_in/device_trials.hpp"
 #include "drop_in/frame_memory.hpp"
+#include "drop_in/node_kernel_choice.hpp"
 #include "drop_in/own_communicator.hpp"
 #include "drop_in/rank_gather.hpp"
 #include "drop_in/router.hpp"
@@ -53,6 +54,8 @@ class DeviceLink {
   [[nodiscard]] virtual RankGather& gather() noexcept = 0;
   /// Returns null if messages always travel on the job's communicator.
   [[nodiscard]] virtual OwnCommunicator* own_communicator() noexcept { return nullptr; }
+  /// Returns the name of the host, which no other host has.
+  [[nodiscard]] virtual std::string host_name() const;
   /// Returns the messages by which the ranks agree on numbers beside the calls.
   [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
   [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
@@ -76,6 +79,7 @@ struct DeviceReduce {
   bool scaled = false;    // the operation has factors, whatever this rank's is
   bool captured = false;  // the stream is being captured into a graph
   bool apart = false;     // this process has made collectives on other communicators since the call before
+  bool grouped = false;   // the group in which it is made has other reductions on the communicator
 };
 
 class DeviceReducer {
@@ -197,8 +201,19 @@ class DeviceReducer {
   [[nodiscard]] bool all_say(std::uint64_t value);
   [[nodiscard]] bool all_have(bool mine) { return all_say(mine ? 1 : 0) && mine; }
   void open_own_communicator(const Job& first);
-  // Opens windows for one kernel inside the node, and offers it as a way where all ranks have passed their test.
-  void open_node_kernel(const DeviceReduce& reduce);
+  // Finds out what the ranks can do beside messages, and offers it as ways of codec = "auto".
+  void open_offers(const DeviceReduce& reduce);
+  // Opens windows for one kernel inside the node. Returns whether all ranks have passed their test.
+  [[nodiscard]] bool open_windows(const DeviceReduce& reduce);
+  // Joins the nodes of the communicator's ranks, if these are several of equal size. Returns whether all ranks have.
+  [[nodiscard]] bool join_nodes(const DeviceReduce& reduce);
+  [[nodiscard]] exchange::Tiers find_nodes();
+  [[nodiscard]] bool split_by_node();
+  // Under a named codec: says whether such a call may be made by the kernel, and lets calls do it where it is faster.
+  [[nodiscard]] bool fits_node_kernel(const Router::Route& route, const DeviceReduce& reduce) const;
+  void choose_node_kernel(Router::Route& route, const DeviceReduce& reduce);
+  // Returns whether a captured call is made by the kernel: as calls like it were last decided to be.
+  [[nodiscard]] bool takes_node_kernel(const Router::Route& route, const DeviceReduce& reduce) const;
   [[nodiscard]] std::vector<std::string> gather_texts(const std::string& mine);
   void check_node_kernel() const;
   void prepare_choices();
@@ -252,7 +267,9 @@ class DeviceReducer {
   std::string name_;
   DeviceExchange exchange_;
   std::optional<DeviceTrials> trials_;  // if codec = "auto" chooses
-  bool node_kernel_tried_ = false;
+  bool offers_open_ = false;
+  std::optional<NodeKernelChoice> node_kernel_;                  // under a named codec, once windows are there
+  std::shared_ptr<const exchange::Tiers> tiers_;                 // the nodes that the device has joined
   std::atomic<const exchange::WindowCalls*> windows_ = nullptr;  // the device's, once they are tested
   DeviceRoles roles_;
   bool needs_roles_ = false;             // a call came that the policy compresses by its role

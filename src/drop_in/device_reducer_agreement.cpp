@@ -24,6 +24,13 @@ struct DeviceRank {
   std::uint64_t script = 0;    // bytes of the choices that it wants to follow; rank 0's count
 };
 
+// A rank with calls on several communicators in one group cannot answer on one of them before all are connected, and a
+// rank that makes them one by one goes on only with the answer.
+constexpr const char* kGroupedAlike =
+    " (or does one rank group calls on several communicators which another makes one by one? Group them on all ranks "
+    "or "
+    "on none; GRADWIRE_TIMEOUT sets the limit of such a wait)";
+
 // Returns a number that no other communicator of this process gets and, most likely, none of another process.
 std::uint64_t new_identity(std::uint64_t process) {
   static std::atomic<std::uint64_t> made = 0;
@@ -62,7 +69,14 @@ void DeviceReducer::put(const T& mine) {
 template <class T>
 std::vector<T> DeviceReducer::take() {
   std::vector<T> all(static_cast<std::size_t>(world_));
-  link_->gather().take(std::as_writable_bytes(std::span(all)), configuration_.longest_wait());
+  try {
+    link_->gather().take(std::as_writable_bytes(std::span(all)), configuration_.longest_answer());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) {
+      throw;
+    }
+    throw Error(ErrorCode::timeout, error.what() + std::string(kGroupedAlike), error.cause());
+  }
   return all;
 }
 
@@ -173,7 +187,7 @@ std::string DeviceReducer::send_script(std::span<std::byte> memory) {
     return script_;
   }
   std::string text(memory.size(), '\0');
-  device_.download(std::as_writable_bytes(std::span(text)), memory.data(), configuration_.longest_wait());
+  device_.download(std::as_writable_bytes(std::span(text)), memory.data(), configuration_.longest_answer());
   return text;
 }
 

@@ -12,6 +12,7 @@ namespace {
 using exchange::CurrentDevice;
 
 constexpr std::size_t kMostKinds = 4096;
+static_assert(DeviceExchange::kGate.count >= choice::EqualWays::kWords);
 
 Signature signature_of(const Call& call) {
   return {.function = call.function, .dtype = call.dtype.value_or(DType::f32), .count = call.count};
@@ -26,11 +27,12 @@ void pass(Router::Route& route, Reason reason) {
 
 // The kernel inside a node has no factors.
 void leave_out_scaled(Router::Route& route, const DeviceReduce& reduce) {
-  if (!reduce.scaled || (!route.node_kernel && !(route.trial && route.rival_node_kernel))) {
+  const bool by_kernel = route.method == DeviceMethod::node_kernel;
+  if (!reduce.scaled || (!by_kernel && !(route.trial && route.rival_method == DeviceMethod::node_kernel))) {
     return;
   }
   route.trial.reset();
-  if (route.node_kernel && route.decision.compress) {
+  if (by_kernel && route.decision.compress) {
     pass(route, Reason::scaled);
   }
 }
@@ -59,9 +61,9 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     const Reason reason = trials_ ? reason_of_role(call, router_->any_role(call), true, reduce) : Reason::none;
     if (reason != Reason::none) {
       allowed = {.compress = false, .reason = reason};
-    } else if (trials_ && !node_kernel_tried_ && call.function == Function::nccl_all_reduce &&
+    } else if (trials_ && !offers_open_ && call.function == Function::nccl_all_reduce &&
                router_->could_compress(call, decided)) {
-      open_node_kernel(reduce);
+      open_offers(reduce);
     }
   }
   Router::Route route = router_->route(call, allowed, op, {.buffer = reduce.send, .others = other_calls_});
@@ -88,6 +90,7 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
   }
   leave_out_scaled(route, reduce);
   if (route.decision.compress && !dry_run()) {
+    choose_node_kernel(route, reduce);
     take_memory(call, route, reduce);
   }
   const Kind kind{signature_of(call), std::string(op)};
@@ -106,13 +109,16 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
 Router::Route DeviceReducer::route_captured(const Call& call, std::string_view op, const DeviceReduce& reduce) const {
   check_node_kernel();
   const auto found = kinds_.find({signature_of(call), std::string(op)});
+  Router::Route route = found != kinds_.end() ? found->second : Router::Route{};
+  route.timed.reset();
+  route.method = takes_node_kernel(route, reduce) ? DeviceMethod::node_kernel : DeviceMethod::messages;
   if (!trials_ && found != kinds_.end() &&
-      (found->second.any_role || call.function != Function::nccl_all_reduce ||
+      (route.any_role || call.function != Function::nccl_all_reduce ||
        roles_.role_of(signature_of(call)) == DeviceRoles::Role::gradient) &&
-      frames_.known({kind_of(found->second, reduce, {})}).value_or(false)) {
-    return found->second;
+      frames_.known({kind_of(route, reduce, {})}).value_or(false)) {
+    return route;
   }
-  Router::Route route;
+  route = {};
   route.what = {.function = call.function,
                 .dtype = call.dtype,
                 .op = std::string(op),
@@ -129,6 +135,8 @@ void DeviceReducer::begin_call() {
     roles_.agreed(exchange_.agreed(DeviceExchange::kRoles).first<DeviceRoles::kWords>());
     if (trials_) {
       trials_->hear();
+    } else if (node_kernel_) {
+      node_kernel_->heard(exchange_.agreed(DeviceExchange::kGate));
     }
   }
   if (exchange_.waits() != waits) {
@@ -136,11 +144,13 @@ void DeviceReducer::begin_call() {
   }
 }
 
-// Without a gate that compares only votes are exchanged: where there are none, a later call exchanges them.
+// Without a gate that compares only votes, and times of two equal ways, are exchanged: where there are none, a later
+// call exchanges them.
 void DeviceReducer::end_call(void* stream) {
   const bool votes = exchange_.due() && needs_roles_ && roles_.asks();
   const bool compares = trials_ && !trials_->gate().follows();
-  if (!compares && !votes) {
+  const bool times = exchange_.due() && node_kernel_ && node_kernel_->asks();
+  if (!compares && !votes && !times) {
     return;
   }
   const CurrentDevice current(device_);
@@ -149,6 +159,8 @@ void DeviceReducer::end_call(void* stream) {
   }
   if (compares) {
     trials_->end_call();
+  } else if (times) {
+    node_kernel_->say(exchange_.mine(DeviceExchange::kGate));
   }
   exchange_.end_call(stream);
 }

@@ -57,6 +57,13 @@ bool HostReducer::all_say(std::uint64_t value) {
                      [=](double other) { return std::bit_cast<std::uint64_t>(other) == value; });
 }
 
+void HostReducer::check_same(std::uint64_t value, const std::string& what) {
+  if (!all_say(value)) {
+    throw Error(ErrorCode::corrupt, "security: ranks do not hold the same " + what +
+                                        ", although they have agreed: somebody on the network changes messages");
+  }
+}
+
 void HostReducer::make_worst(std::span<double> values) {
   const std::vector<double> all = gather(values);
   for (std::size_t i = 0; i < all.size(); ++i) {

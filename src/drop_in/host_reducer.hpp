@@ -64,6 +64,9 @@ class HostReducer {
                       Reduction reduction = Reduction::sum);
   /// Returns the lines that this process has to print since the last call.
   [[nodiscard]] std::vector<std::string> take_lines() { return router_.take_lines(); }
+  /// Compares a number with those of all ranks, over the transport of compressed calls. Error(corrupt), with `what` in
+  /// its text, on every rank where they differ: ranks have agreed on it before, but somebody has changed that.
+  void check_same(std::uint64_t value, const std::string& what);
   /// Tells the other ranks, which may wait for this one, that a call has failed here. Once is enough.
   void abort(const Error& error) noexcept;
   /// Limits the memory that this rank may take to make calls both ways. Calls that need more pass, on all ranks.

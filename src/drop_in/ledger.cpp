@@ -89,6 +89,18 @@ Sums sum_up(const Ledger::Classes& classes) {
   return sums;
 }
 
+// Returns the calls that passed: those are the library's own.
+json clear_text_json(const Sums& sums) {
+  return {{"calls", sums.all.calls - sums.compressed.calls}, {"bytes", sums.all.bytes_in - sums.compressed.bytes_in}};
+}
+
+std::string clear_text(const Sums& sums) {
+  const std::uint64_t calls = sums.all.calls - sums.compressed.calls;
+  return calls == 0 ? "; all encrypted"
+                    : "; in clear text: " + std::to_string(calls) + (calls == 1 ? " call of " : " calls of ") +
+                          format_bytes(sums.all.bytes_in - sums.compressed.bytes_in);
+}
+
 }  // namespace
 
 void CallTotals::add(const CallTotals& other) {
@@ -218,6 +230,9 @@ std::string report_json(const ReportHead& head, const Ledger& ledger) {
   json totals = totals_json(sums.all);
   totals["ratio_compressed"] = sums.compressed.ratio();
   totals["resets"] = ledger.resets();
+  if (head.has_key) {
+    totals["in_clear_text"] = clear_text_json(sums);
+  }
   const json report = {{"gradwire", kVersion},
                        {"world", head.world_size},
                        {"emulated_link", or_null(emulated_link_of_job())},
@@ -287,6 +302,9 @@ std::string report_summary(const ReportHead& head, const Ledger& ledger) {
   }
   if (ledger.resets() > 0) {
     line += "; the step changed " + std::to_string(ledger.resets()) + " times";
+  }
+  if (head.has_key) {
+    line += clear_text(sums);
   }
   return line + (head.note.empty() ? "" : " (" + head.note + ")");
 }

@@ -159,6 +159,7 @@ struct ReportHead {
   std::string disabled = {};  // why it is disabled, or empty
   std::string note = {};      // such as that some ranks' numbers are missing; or empty
   bool has_session = false;   // the program itself uses the library, whose messages are no such calls
+  bool has_key = false;       // the job has a key, so the calls that passed in clear text are told apart
 };
 
 /// The report file: one JSON object.

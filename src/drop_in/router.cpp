@@ -134,10 +134,6 @@ Router::Route Router::decide_route(const Call& call, const CallDecision& decided
     route.lasting = !route.choice && lasts(route.what.reason);
     return route;
   }
-  if (origin.order) {
-    route_placed(route, call, origin);
-    return route;
-  }
   const bool named = !origin.name.empty();
   const std::uint64_t others = passed_ + origin.others;
   const auto place =
@@ -147,7 +143,7 @@ Router::Route Router::decide_route(const Call& call, const CallDecision& decided
                      .fence = others != other_calls_});
   other_calls_ = others;
   if (tracker_.broke()) {
-    forget_slots(slots_);
+    forget_slots();
   }
   std::uint64_t step = 0;
   Slot first;  // while the step is not known
@@ -289,62 +285,20 @@ void Router::fill(Slot& slot, const Call& call, std::uint64_t order, std::string
   slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
   slot.plan = resolve(call, order, by_name_ ? std::string_view(slot.name) : std::string_view());
   slot.keeps = slot.plan->compress() && keeps_residuals(*slot.plan) && !dry_run_;
-  slot.call = {call.function, *call.dtype, call.count};
 }
 
 void Router::forget_step() {
   tracker_.forget();
-  forget_slots(slots_);
+  forget_slots();
   if (gate_ != nullptr) {
     gate_->forget_steps();
   }
 }
 
-void Router::forget_slots(std::vector<Slot>& slots) {
-  slots.clear();
+void Router::forget_slots() {
+  slots_.clear();
   ++resets_;
   ledger_.count_reset();
-}
-
-// The caller gives the order, so the step need not be found. A different call in a place belongs to another step, as
-// when DDP has made its buckets anew. Each sequence has its own places, since two models may take turns on one
-// communicator.
-void Router::route_placed(Route& route, const Call& call, const Origin& origin) {
-  Placed& placed = placed_[origin.sequence];
-  const std::uint64_t order = *origin.order;
-  if (order < placed.slots.size() && placed.slots[order].plan &&
-      !(placed.slots[order].call == Signature{call.function, *call.dtype, call.count} &&
-        (!by_name_ || placed.slots[order].name == origin.name || placed.slots[order].name.empty()))) {
-    for (const Slot& slot : placed.slots) {
-      if (slot.plan) {
-        free_numbers_.push_back(slot.number);
-      }
-    }
-    forget_slots(placed.slots);
-  }
-  if (placed.latest_order && order <= *placed.latest_order) {
-    ++placed.step;
-  }
-  placed.latest_order = order;
-  placed.slots.resize(std::max<std::size_t>(placed.slots.size(), order + 1));
-  Slot& slot = placed.slots[order];
-  if (!slot.plan) {
-    fill(slot, call, order, origin.name);
-    if (free_numbers_.empty()) {
-      slot.number = placed_calls_++;
-    } else {
-      slot.number = free_numbers_.back();
-      free_numbers_.pop_back();
-    }
-  }
-  route.what.order = order;
-  route.what.name = slot.name;
-  route.stage = policy::stage_at(slot.plan->stages, placed.step);
-  follow_policy(route, call, *slot.plan);
-  route.resets = resets_;
-  if (route.decision.compress && slot.keeps) {
-    route.keeps = StepTracker::kLongestPeriod + slot.number;  // above the orders of calls whose place is found
-  }
 }
 
 // If only the report depends on the step, the shortest period will do. Times of steps need whole ones: with equal

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "choice/device_gate.hpp"
+#include "choice/equal_ways.hpp"
 #include "codec/small_values.hpp"
 #include "drop_in/calls.hpp"
 #include "drop_in/configuration.hpp"
@@ -71,8 +72,9 @@ class Router {
     /// With a gate: the call is also made by `rival`, on a copy; by the library's own call, if its way is 0.
     std::optional<choice::DeviceGate::Trial> trial = {};
     policy::Stage rival = {};
-    bool node_kernel = false;  // with a gate: it is compressed by one kernel inside the node
-    bool rival_node_kernel = false;
+    DeviceMethod method = DeviceMethod::messages;  // how it is compressed
+    DeviceMethod rival_method = DeviceMethod::messages;
+    std::optional<choice::EqualWays::Timed> timed = {};  // over NCCL, under a named codec: its time is measured
     bool folds = false;  // with `keeps`: residuals that are held there are added, and none are kept
   };
 
@@ -81,11 +83,6 @@ class Router {
     std::string_view name = {};    // of the buffer; empty: none
     const void* buffer = nullptr;  // the buffer that is read
     std::uint64_t others = 0;      // calls on the communicator so far that were not routed
-    /// Calls before it in its step, the same on every rank, if the caller knows that number. An order that is no higher
-    /// than the previous one begins a step.
-    std::optional<std::uint64_t> order = {};
-    /// With `order`: the caller that counts it. Each such caller has steps and residuals of its own.
-    std::uint32_t sequence = 0;
   };
 
   /// Returns what is known about a call before its turn comes. Any thread may call it.
@@ -109,9 +106,9 @@ class Router {
     placeless_ = false;  // the gate compares steps
   }
 
-  /// With a gate: from now on the one kernel inside the node is a further way of all-reduces, for each codec that has
-  /// one. To be called on every rank alike, before the first all-reduce that the gate is asked about.
-  void offer_node_kernel() noexcept { node_kernel_ = true; }
+  /// With a gate: from now on there are further ways of all-reduces. To be called on every rank alike, before the first
+  /// all-reduce that the gate is asked about.
+  void offer(DeviceOffers offers) noexcept { offers_ = std::move(offers); }
   /// With a gate: returns the route of a call of the class by that way, above 0, without the number of elements.
   [[nodiscard]] Route rival_of(const ChoiceClass& what, Way way) const;
 
@@ -165,14 +162,6 @@ class Router {
     std::string name;
     bool keeps = false;  // keeps residuals
     bool holds = false;  // with a gate: its latest call has left residuals
-    Signature call = {};
-    std::uint64_t number = 0;  // of a placed call: unique on the communicator
-  };
-  // Calls whose caller knows their order.
-  struct Placed {
-    std::vector<Slot> slots;  // by order
-    std::uint64_t step = 0;
-    std::optional<std::uint64_t> latest_order;
   };
 
   [[nodiscard]] Route decide_route(const Call& call, const CallDecision& decided, std::string_view op,
@@ -184,7 +173,7 @@ class Router {
   void follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning = false);
   void choose(Route& route, const Call& call, const plan::CallPlan& plan);
   void choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan);
-  [[nodiscard]] bool offers_node_kernel(Function function, const plan::CallPlan& plan) const;
+  [[nodiscard]] DeviceOffers offers_to(Function function, const plan::CallPlan& plan) const;
   static void settle_residuals(Route& route, Slot& slot);
   [[nodiscard]] std::optional<choice::WaySeconds> compared(const ChoiceClass& what) const {
     return gate_ != nullptr ? gate_->compared(what) : auto_call_.compared(what);
@@ -198,8 +187,7 @@ class Router {
   [[nodiscard]] bool exchange_before_trial(std::span<double> values);
   void fill(Slot& slot, const Call& call, std::uint64_t order, std::string_view name);
   [[nodiscard]] Slot& slot_of(const Call& call, const StepTracker::Place& place, std::string_view name);
-  void route_placed(Route& route, const Call& call, const Origin& origin);
-  void forget_slots(std::vector<Slot>& slots);
+  void forget_slots();
   [[nodiscard]] static ChoiceClass class_of(const Call& call, const plan::CallPlan& plan);
   void look_at_error(const Route& route, std::optional<double> error);
   void exceed(const Route& route, double error);
@@ -230,13 +218,10 @@ class Router {
   };
   [[nodiscard]] Watched& watched_of(const Route& route);
 
-  std::uint64_t passed_ = 0;                 // calls here that could not be compressed
-  std::uint64_t other_calls_ = 0;            // those and calls elsewhere, at the latest call that could be compressed
-  std::vector<Slot> slots_;                  // by order; empty while the step is not known
-  std::map<std::uint32_t, Placed> placed_;   // by sequence
-  std::uint64_t placed_calls_ = 0;           // numbers given to such calls
-  std::vector<std::uint64_t> free_numbers_;  // numbers of calls that were forgotten
-  bool placeless_;                           // nothing depends on a call's place in the step, so it is not looked for
+  std::uint64_t passed_ = 0;       // calls here that could not be compressed
+  std::uint64_t other_calls_ = 0;  // those and calls elsewhere, at the latest call that could be compressed
+  std::vector<Slot> slots_;        // by order; empty while the step is not known
+  bool placeless_;                 // nothing depends on a call's place in the step, so it is not looked for
   std::map<std::pair<std::uint64_t, DType>, plan::CallPlan> plans_;  // by count, if placeless_
   Worst worst_;
   CanCopy can_copy_;
@@ -248,7 +233,7 @@ class Router {
     std::vector<DeviceWay> ways;
   };
   std::map<ChoiceClass, Gated> gated_;
-  bool node_kernel_ = false;
+  DeviceOffers offers_;
   std::map<std::pair<ChoiceClass, std::string>, Watched> watched_;  // by class and codec
   Watched other_classes_;                                           // all classes beyond kMostWatched together
   bool aside_ = false;

@@ -102,7 +102,7 @@ exchange::ResidualValues take_values(wire::ByteReader& in, std::uint64_t count, 
 wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss_scale, CopyForm form) {
   // bf16 holds narrower residuals without a loss.
   form.exact = form.exact && std::any_of(residuals.begin(), residuals.end(), [](const SavedResidual& residual) {
-                 return residual.range.values.dtype() == DType::f32 && !residual.range.values.empty();
+                 return residual.range.values.dtype() == ResidualDType::f32 && !residual.range.values.empty();
                });
   constexpr std::size_t kHead = sizeof(double) + 1 + sizeof(std::uint64_t);
   constexpr std::size_t kHeadEach = sizeof(std::uint32_t) + 1 + 2 * sizeof(std::uint64_t);

@@ -29,6 +29,23 @@ SpillCache::~SpillCache() = default;
 
 void SpillCache::reserve(std::uint64_t bytes) { file_.reserve((bytes + kFileUnit - 1) / kFileUnit); }
 
+void SpillCache::reserve_beside(std::uint64_t bytes) {
+  std::uint64_t end = 0;
+  {
+    const MutexLock lock(mutex_);
+    end = static_cast<std::uint64_t>(places_.end) * kFileUnit;
+    std::uint64_t free = 0;
+    for (const auto& [page_bytes, places] : places_.free) {
+      free += page_bytes * places.size();
+    }
+    for (const Page& page : pages_) {
+      bytes += page.used > 0 && page.place < 0 ? page.bytes : 0;
+    }
+    bytes -= std::min(bytes, free);
+  }
+  reserve(end + bytes);
+}
+
 SpillStatistics SpillCache::statistics() const {
   const MutexLock lock(mutex_);
   SpillStatistics statistics = statistics_;

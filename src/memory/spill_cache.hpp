@@ -48,6 +48,8 @@ class SpillCache {
   /// Takes room on the disk for arrays whose room_of() is so many bytes in all. Error(invalid_argument) names the
   /// folder if it is full.
   void reserve(std::uint64_t bytes);
+  /// Does the same for arrays beside those that there are.
+  void reserve_beside(std::uint64_t bytes);
   [[nodiscard]] std::uint64_t memory() const noexcept { return memory_; }
   [[nodiscard]] SpillStatistics statistics() const;
 

@@ -1,6 +1,8 @@
 #include "plan/memory_use.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -10,15 +12,25 @@
 #include "base/units.hpp"
 #include "exchange/resolved_call.hpp"
 #include "exchange/window.hpp"
-#include "memory/spill_cache.hpp"
 #include "plan/copy_keepers.hpp"
+#include "plan/residual_counts.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire::plan {
 namespace {
 
-exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank) {
+// Whether the transport may sum a bucket by itself, for which it is copied whole unless the sum is in place.
+bool may_sum_natively(const Plan& plan, const Bucket& bucket) {
+  const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
+  const bool in_call = plan.tiers->nodes() == 1 && bytes < exchange::kInCallBelowBytes;
+  return plan.options.native_sums && !plan.deterministic &&
+         (bytes < exchange::kNativeBelowBytes || in_call || !bucket.levels.empty());
+}
+
+exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank,
+                            const exchange::NativeSum& native = {}) {
   return exchange::resolve({.algorithm = level.algorithm,
                             .codec = level.stage.codec,
                             .second_hop = level.stage.second_hop,
@@ -27,7 +39,8 @@ exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy
                             .count = bucket.count,
                             .feedback = level.stage.error_feedback,
                             .preconditioned = bucket.preconditioned,
-                            .chunk_bytes = plan.host_chunk_bytes()},
+                            .chunk_bytes = plan.host_chunk_bytes(),
+                            .native = native},
                            {rank, plan.options.world_size, plan.tiers});
 }
 
@@ -43,31 +56,20 @@ std::vector<policy::Level> ways_of(const Bucket& bucket, std::size_t most_level)
   return levels;
 }
 
-// Elements that residuals cover.
-struct ResidualCounts {
-  std::uint64_t local = 0;
-  std::uint64_t summed = 0;
-};
-
-ResidualCounts counts_of(const exchange::ResidualUse& use) {
-  ResidualCounts counts{.local = use.local.count, .summed = use.owned.count};
-  for (const exchange::ResidualUse::Range& range : use.summed) {
-    counts.summed += range.count;
-  }
-  for (const exchange::ResidualUse::Part& part : use.parts) {
-    counts.summed += part.summed.count + part.owned.count;
-  }
-  return counts;
-}
-
-// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked.
+// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked. The
+// copy of a native sum is a lane.
 struct Frames {
   std::uint64_t lane = 0;
   std::uint64_t all = 0;
   std::uint64_t rooms = 0;
 };
 
-Frames frames_of(const exchange::Resolved& resolved) {
+Frames largest(const Frames& a, const Frames& b) {
+  return {std::max(a.lane, b.lane), std::max(a.all, b.all), std::max(a.rooms, b.rooms)};
+}
+
+// `seal`: bytes behind each frame.
+Frames frames_of(const exchange::Resolved& resolved, std::uint64_t seal = 0) {
   if (resolved.schedule.lanes == 0) {
     return {};
   }
@@ -76,11 +78,12 @@ Frames frames_of(const exchange::Resolved& resolved) {
       resolved.schedule.make_lane(0),
       [&](const exchange::Instruction& instruction) -> std::uint64_t {
         if (instruction.opcode == exchange::Opcode::native_load) {
-          return instruction.chunk.count * resolved.call.codecs.first.working_bytes();
+          return instruction.chunk.count * resolved.call.codecs.first.working_bytes() + seal;
         }
-        return instruction.opcode == exchange::Opcode::native_ask || instruction.opcode == exchange::Opcode::weight
-                   ? sizeof(double)
-                   : resolved.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
+        return seal +
+               (instruction.opcode == exchange::Opcode::native_ask || instruction.opcode == exchange::Opcode::weight
+                    ? sizeof(double)
+                    : resolved.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count));
       },
       [&](exchange::Hop hop, std::uint64_t count) { return resolved.call.codecs.of(hop).room_bytes(count); });
   return {load.memory, load.memory * resolved.schedule.lanes, load.rooms};
@@ -115,15 +118,30 @@ struct Account {
   MemoryUse use;
   std::map<exchange::ResidualPlace, std::uint64_t> room = {};    // bytes of the file of each, of one buffer
   std::vector<ResidualCounts> residuals;                         // by group
-  std::vector<std::uint64_t> bytes_each;                         // of residuals, by group
+  std::vector<std::optional<ResidualDType>> dtypes;              // of residuals, by group; none: no error feedback
   std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
   std::uint64_t rooms = 0;  // where packed frames are unpacked
+  std::uint64_t least_sealed = 0;
+  std::uint64_t all_sealed = 0;
+  double sealed_of_frame = 0;  // bytes of an encrypted copy for each byte of a frame, at most
 
   // The window counts rooms, too; the least lanes go beyond it.
   [[nodiscard]] std::uint64_t frames(std::uint64_t in_flight) const {
     return std::min(all_frames + rooms, std::max(least_frames + rooms, in_flight));
+  }
+  // Each frame that is under way has an encrypted copy.
+  [[nodiscard]] std::uint64_t sealed(std::uint64_t in_flight) const {
+    const double of_window = std::ceil(static_cast<double>(in_flight) * sealed_of_frame);
+    return std::min(all_sealed, std::max(least_sealed, static_cast<std::uint64_t>(of_window)));
+  }
+  void add_sealed(const Frames& frames, const Frames& sealed) {
+    least_sealed = std::max(least_sealed, exchange::kLeastLanes * sealed.lane);
+    all_sealed += sealed.all;
+    if (frames.lane > 0) {
+      sealed_of_frame = std::max(sealed_of_frame, static_cast<double>(sealed.lane) / static_cast<double>(frames.lane));
+    }
   }
 };
 
@@ -133,37 +151,19 @@ bool copies_residuals(const Plan& plan) {
   return plan.options.undoable && plan.elastic.replicate > 0 && plan.options.world_size > 1;
 }
 
-// Returns the bytes that a bucket's residuals take of a file: each tensor has arrays of its own, of whole pages.
-std::uint64_t room_of(const Bucket& bucket, const exchange::ResidualUse& use, std::uint64_t bytes_each,
-                      std::uint64_t memory) {
-  std::uint64_t room = 0;
-  const auto add = [&](const exchange::ResidualUse::Range& range) {
-    for (const Bucket::Part& part : bucket.parts) {
-      const std::uint64_t first = std::max(range.first, part.offset);
-      const std::uint64_t past = std::min(range.first + range.count, part.offset + part.count);
-      const std::uint64_t bytes = first < past ? (past - first) * bytes_each : 0;
-      room += bytes < memory::kFileUnit ? 0 : memory::SpillCache::room_of(bytes, memory);  // small ones stay in memory
-    }
-  };
-  add(use.local);
-  add(use.owned);
-  std::for_each(use.summed.begin(), use.summed.end(), add);
-  return room;
-}
-
 // Counts the elements and the frames, which do not depend on how residuals are kept.
 Account counted(const Plan& plan, int rank, std::size_t most_level) {
   // A model has few kinds of buckets, and a lane of many ranks many instructions.
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
   struct Needs {
-    ResidualCounts residuals;
     Frames frames;
+    Frames sealed;                            // their encrypted copies
     std::vector<exchange::ResidualUse> uses;  // of each level or stage
   };
   std::map<Kind, Needs> kinds;
-  Account account{.use = {}, .residuals = std::vector<ResidualCounts>(plan.groups.size()), .bytes_each = {}};
+  Account account{.use = {}, .residuals = std::vector<ResidualCounts>(plan.groups.size()), .dtypes = {}};
   for (const Group& group : plan.groups) {
-    account.bytes_each.push_back(element_bytes(group.policy.residuals.dtype));
+    account.dtypes.emplace_back(group.policy.residuals.dtype);
   }
   for (const Bucket& bucket : plan.buckets) {
     account.use.gradients += bucket.count * element_bytes(bucket.dtype);
@@ -173,19 +173,29 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     }
     const auto [kind, fresh] =
         kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
-    auto& [residuals, frames, uses] = kind->second;
+    auto& [frames, sealed, uses] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       uses.push_back(call.call.residuals);
-      const ResidualCounts kept = counts_of(uses.back());
-      residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
-      const Frames held = frames_of(call);
-      frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all), std::max(frames.rooms, held.rooms)};
+      frames = largest(frames, frames_of(call));
+      if (plan.options.sealed) {
+        sealed = largest(sealed, frames_of(call, wire::kSealBytes));
+      }
+      if (level.algorithm == Algorithm::dense && may_sum_natively(plan, bucket)) {
+        const exchange::NativeSum any{.f32 = true, .f64 = true, .below = std::numeric_limits<std::uint64_t>::max()};
+        frames = largest(frames, frames_of(resolved(plan, bucket, level, rank, any)));
+      }
+    }
+    ResidualCounts residuals;
+    for (const exchange::ResidualUse& use : uses) {
+      const ResidualCounts kept = counts_of(bucket, use);
+      residuals.local.raise_to(kept.local);
+      residuals.summed.raise_to(kept.summed);
     }
     if (const auto place = place_of(plan.groups[bucket.group].policy.residuals)) {
       std::uint64_t room = 0;
       for (const exchange::ResidualUse& use : uses) {
-        room = std::max(room, room_of(bucket, use, account.bytes_each[bucket.group], place->memory));
+        room = std::max(room, room_of(bucket, use, *account.dtypes[bucket.group], place->memory));
       }
       account.room[*place] += room;
     }
@@ -194,8 +204,10 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
     account.all_frames += frames.all;
     account.rooms = std::max(account.rooms, frames.rooms);
+    account.add_sealed(frames, sealed);
   }
   account.use.frames = account.frames(plan.in_flight_bytes);
+  account.use.sealed = account.sealed(plan.in_flight_bytes);
   return account;
 }
 
@@ -204,10 +216,10 @@ std::uint64_t copy_bytes(const Plan& plan, const Account& account) {
   std::uint64_t elements = 0;
   bool any_f32 = false;
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
-    const std::uint64_t count = account.residuals[group].local + account.residuals[group].summed;
-    if (account.bytes_each[group] > 0) {
+    const std::uint64_t count = account.residuals[group].local.elements + account.residuals[group].summed.elements;
+    if (account.dtypes[group]) {
       elements += count;
-      any_f32 = any_f32 || (count > 0 && account.bytes_each[group] == sizeof(float));
+      any_f32 = any_f32 || (count > 0 && account.dtypes[group] == ResidualDType::f32);
     }
   }
   return elements * (plan.elastic.replicate_exact && any_f32 ? sizeof(float) : sizeof(std::uint16_t));
@@ -220,8 +232,8 @@ void add_residuals(const Plan& plan, int rank, const Account& first, Account& ac
   std::map<exchange::ResidualPlace, std::uint64_t> one_each;  // bytes of one buffer of each place
   std::uint64_t snapshot = 0;                                 // what a copy is made of, in memory
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
-    const std::uint64_t local = account.residuals[group].local * account.bytes_each[group];
-    const std::uint64_t summed = account.residuals[group].summed * account.bytes_each[group];
+    const std::uint64_t local = account.residuals[group].local.bytes(account.dtypes[group]);
+    const std::uint64_t summed = account.residuals[group].summed.bytes(account.dtypes[group]);
     use.local += local;
     use.summed += summed;
     if (const auto place = place_of(plan.groups[group].policy.residuals); place && local + summed > 0) {
@@ -253,20 +265,20 @@ Account account_of(const Plan& plan, int rank, std::size_t most_level) {
   return account;
 }
 
-// Returns the use of rank 0 if the residuals of a group took so many bytes each.
-MemoryUse use_with(const Plan& plan, const Account& account, std::size_t group, std::uint64_t bytes_each) {
-  Account other{.use = {.copies = account.use.copies, .frames = account.use.frames},
+// Returns the use of rank 0 if the residuals of a group had another dtype, or it had no error feedback.
+MemoryUse use_with(const Plan& plan, const Account& account, std::size_t group, std::optional<ResidualDType> dtype) {
+  Account other{.use = {.copies = account.use.copies, .frames = account.use.frames, .sealed = account.use.sealed},
                 .residuals = account.residuals,
-                .bytes_each = account.bytes_each};
-  other.bytes_each[group] = bytes_each;
+                .dtypes = account.dtypes};
+  other.dtypes[group] = dtype;
   const Account first = other;
   add_residuals(plan, 0, first, other);
   return other.use;
 }
 
 // Returns what each choice saves of the memory of rank 0, the largest saving first: int8 without error feedback in a
-// group whose codec needs residuals, residuals in bf16 where they are f32, and half of the bytes in flight. What lies
-// in a file takes no memory, so less of it saves none.
+// group whose codec needs residuals, narrower residuals, and half of the bytes in flight. What lies in a file takes no
+// memory, so less of it saves none.
 std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
   std::vector<Saving> savings;
   const auto add = [&](std::string choice, std::uint64_t bytes) {
@@ -276,15 +288,19 @@ std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
   };
   for (std::size_t group = 0; group < plan.groups.size(); ++group) {
     const std::string& name = plan.groups[group].name;
-    add(name + ": int8 without error feedback", use_with(plan, account, group, 0).session());
-    if (plan.options.packs_frames && plan.groups[group].policy.residuals.dtype == DType::f32) {
-      add(name + R"(: residuals = { dtype = "bf16" })",
-          use_with(plan, account, group, element_bytes(DType::bf16)).session());
+    add(name + ": int8 without error feedback", use_with(plan, account, group, std::nullopt).session());
+    const ResidualDType dtype = plan.groups[group].policy.residuals.dtype;
+    if (plan.options.packs_frames && dtype == ResidualDType::f32) {
+      add(name + R"(: residuals = { dtype = "bf16" })", use_with(plan, account, group, ResidualDType::bf16).session());
+    }
+    if (plan.options.packs_frames && dtype != ResidualDType::int8) {
+      add(name + R"(: residuals = { dtype = "int8" })", use_with(plan, account, group, ResidualDType::int8).session());
     }
   }
   const std::uint64_t in_flight = plan.in_flight_bytes / 2;
-  add("[bucket] in_flight = \"" + format_bytes(in_flight) + "\"",
-      account.use.session() - (account.use.frames - account.frames(in_flight)));
+  add("[bucket] in_flight = \"" + format_bytes(in_flight) + "\"", account.use.session() -
+                                                                      (account.use.frames - account.frames(in_flight)) -
+                                                                      (account.use.sealed - account.sealed(in_flight)));
   std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
   return savings;
 }
@@ -343,7 +359,7 @@ std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, 
   }
   std::map<exchange::ResidualPlace, std::uint64_t> room = counted(plan, rank, plan.most_level).room;
   for (auto& [place, bytes] : room) {
-    bytes *= buffers_of(plan) + (copies_residuals(plan) ? 1 : 0);  // a copy is encoded from a snapshot
+    bytes *= buffers_of(plan) + (plan.options.undoable ? 1 : 0);  // snapshots, or what the next world takes over
   }
   return room;
 }
@@ -366,7 +382,8 @@ std::string explain_memory(const Plan& plan) {
   }
   add("copies of sync modes", use.copies);
   add("copies for other ranks, [elastic] replicate", use.replicas);
-  add("frames, at most", use.frames);
+  add(plan.options.native_sums ? "frames, or buckets that the transport sums, at most" : "frames, at most", use.frames);
+  add("encrypted copies of frames, at most", use.sealed);
   rows.push_back({"the session, in all", format_bytes(use.session())});
   std::string text = '\n' + text::table(rows, "lr");
   for (const Saving& saving : savings_of(plan, account)) {

@@ -22,10 +22,11 @@ struct MemoryUse {
   std::uint64_t in_files = 0;   // the part of these three that lies in files, since it does not fit into memory
   std::uint64_t copies = 0;     // values that sync modes keep beside the gradients
   std::uint64_t replicas = 0;   // copies of residuals: its own that is sent, and those that it keeps for other ranks
-  std::uint64_t frames = 0;     // most that the frames under way take at once
+  std::uint64_t frames = 0;     // most that frames, and copies of buckets that the transport sums, take at once
+  std::uint64_t sealed = 0;     // most that the encrypted copies of frames take, with a key
 
   /// All memory that the session takes: everything but the gradients.
-  [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + replicas + frames; }
+  [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + replicas + frames + sealed; }
   /// The memory of residuals.
   [[nodiscard]] std::uint64_t residuals() const noexcept { return local + summed + second - in_files; }
 };
@@ -45,9 +46,9 @@ struct MemoryUse {
 /// Returns the codecs of levels between `most_level` and plan.most_level, for people; empty if there are none.
 [[nodiscard]] std::string codecs_above(const Plan& plan, std::size_t most_level);
 
-/// Returns the room on the disk that a rank's residuals take at each place, in bytes: whole pages, with second buffers,
-/// and with the snapshots that copies for other ranks are made of. Checkpoints and saves take more while they are
-/// written.
+/// Returns the room on the disk that a rank's residuals take at each place, in bytes: whole pages, and where a step can
+/// be undone second buffers, and once more for the snapshots of copies and saves and for a change of the world. Saves
+/// of other sessions take that room when they begin.
 [[nodiscard]] std::map<exchange::ResidualPlace, std::uint64_t> disk_room_of(const Plan& plan, int rank);
 
 /// Returns a table for people: bytes by purpose, and what the next smaller choices would save.

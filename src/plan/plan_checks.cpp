@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "exchange/collectives.hpp"
 #include "gradwire/error.hpp"
+#include "memory/store_folder.hpp"
 #include "plan/plan_algorithms.hpp"
 #include "policy/bounds.hpp"
 #include "policy/rule.hpp"
@@ -129,7 +130,7 @@ void check_residuals(const Policy& policy) {
   const auto check = [&](const TensorPolicy& one) {
     const Residuals& residuals = one.residuals;
     if (!residuals.store.empty() &&
-        (!residuals.store.starts_with(policy::kFileStore) || residuals.memory < policy::kLeastStoreMemory)) {
+        (!memory::store_folder(residuals.store) || residuals.memory < policy::kLeastStoreMemory)) {
       refuse_whole(policy, "residuals have store = \"" + residuals.store + "\" and memory = " +
                                format_bytes(residuals.memory) + "; write \"file:DIR\" and at least 64KiB");
     }
@@ -167,9 +168,6 @@ TensorPolicy effective_policy(TensorPolicy of_group, const std::string& who, Pla
     } else if (plan.options.node_sums) {
       check_node_sums(who, policy);
     }
-  }
-  if (const DType dtype = of_group.residuals.dtype; dtype != DType::f32 && dtype != DType::bf16) {
-    refuse(policy, who + ": residuals are f32 or bf16, not " + std::string(to_string(dtype)));
   }
   if (of_group.max_error) {
     throw Error(ErrorCode::unsupported,

@@ -6,10 +6,13 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string_view>
 
 #include "base/units.hpp"
+#include "memory/store_folder.hpp"
+#include "table/relayed_rows.hpp"
 #include "table/row_cache.hpp"
 #include "table/row_codec.hpp"
 
@@ -73,12 +76,12 @@ void check_store(const RowOptions& options) {
 }  // namespace
 
 std::filesystem::path store_folder(const std::string& store) {
-  constexpr std::string_view kFile = "file:";
-  if (!store.starts_with(kFile) || store.size() == kFile.size()) {
+  const std::optional<std::filesystem::path> folder = memory::store_folder(store);
+  if (!folder) {
     throw Error(ErrorCode::invalid_argument,
                 "store = \"" + store + "\" is unknown; write \"file:DIR\" with a directory on a local disk");
   }
-  return store.substr(kFile.size());
+  return *folder;
 }
 
 void check_rows(const RowOptions& options) {
@@ -110,6 +113,16 @@ void check_options(const TableOptions& options) {
   check_rows(row_options(options));
   if (options.timeout.count() <= 0) {
     reject(options.name, "the timeout is " + std::to_string(options.timeout.count()) + " ms; it must be above 0",
+           ErrorCode::invalid_argument);
+  }
+  if (options.guess_bytes > 0 && options.cache_bytes == 0 && options.store.empty()) {
+    reject(options.name, "guess_bytes needs a place for the rows that are guessed; set cache_bytes, or a store",
+           ErrorCode::invalid_argument);
+  }
+  if (options.relayed_rows > RelayedRows::kMost) {
+    reject(options.name,
+           "relayed_rows is " + std::to_string(options.relayed_rows) + "; it may be " +
+               std::to_string(RelayedRows::kMost) + " at most",
            ErrorCode::invalid_argument);
   }
   check_cache(options);

@@ -54,12 +54,6 @@ RowCache::Entry* RowCache::put(std::uint64_t id, const float* values) {
   return entry;
 }
 
-void RowCache::distrust() noexcept {
-  for (Entry& entry : entries_) {
-    entry.distrusted = true;
-  }
-}
-
 void RowCache::clear() noexcept {
   for (const Entry& entry : entries_) {
     index_.erase(entry.id);

@@ -17,10 +17,10 @@ class RowCache {
  public:
   struct Entry {
     std::uint64_t id = 0;
-    std::uint64_t sequence = 0;  // the owner's when it was last compared: newer versions are not here
-    std::uint64_t complete = 0;  // the owner's clock then
-    bool written = false;        // this rank pushed to it since
-    bool distrusted = false;     // others may have changed the row since
+    std::uint64_t sequence = 0;    // the owner's when it was last compared: newer versions are not here
+    std::uint64_t complete = 0;    // the owner's clock then
+    bool written = false;          // this rank pushed to it since
+    std::uint32_t generation = 0;  // of the cache when the owner was asked; an older one must not be used
     std::uint32_t newer = 0, older = 0;
   };
 
@@ -38,8 +38,9 @@ class RowCache {
   void touch(Entry& entry) noexcept;
   /// Adds or replaces an entry. Returns null if the cache has no room for any row.
   Entry* put(std::uint64_t id, const float* values);
-  /// From here on no entry may be used without asking its owner.
-  void distrust() noexcept;
+  /// From here on no entry may be used without asking its owner. All ranks call it equally often.
+  void distrust() noexcept { ++generation_; }
+  [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
   void clear() noexcept;
 
   /// The total bytes that a row takes.
@@ -62,6 +63,7 @@ class RowCache {
   std::vector<Entry> entries_;  // grows to the capacity; then entries are reused
   FlatIndex index_;
   std::uint32_t newest_ = kEnd, oldest_ = kEnd;
+  std::uint32_t generation_ = 0;
 };
 
 }  // namespace gradwire::table

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "table/id_codec.hpp"
 #include "table/options.hpp"
 
 namespace gradwire::table {
@@ -14,10 +13,6 @@ namespace {
 constexpr std::uint64_t kWriteBytes = 56 << 10;
 constexpr std::uint64_t kMostIdBytes = 10;  // of a row
 
-std::string damaged(int from) {
-  return "rank " + std::to_string(from) + " sent this table a message that nobody asked for";
-}
-
 }  // namespace
 
 Service::Service(int rank, int world_size, const TableOptions& options)
@@ -27,7 +22,9 @@ Service::Service(int rank, int world_size, const TableOptions& options)
       store_(row_options(options)),
       exact_codec_("exact", options.width),
       clocks_(world_size),
-      cache_(options.cache_bytes, options.width) {
+      cache_(options.cache_bytes, options.width),
+      relayed_rows_(rank, world_size, options.relayed_rows, options.seed),
+      guess_(options.guess_bytes) {
   store_.enter(ReplicaRing(world_size), rank);
 }
 
@@ -53,18 +50,22 @@ void Service::take(int from, const TableMessage& message) {
     case MessageKind::pull: {
       PullRequest request = decode_pull(message, options_.rows, from);
       require_own(from, request.ids);
+      relayed_rows_.count_asked(from, request.ids);
+      statistics_.rows_answered += request.ids.size();
       if (clocks_.complete() >= request.clock) {
-        serve(from, request);
+        serve(from, std::move(request));
       } else {
         if (store_.shard().tier() != nullptr) {
-          begin_reading(
-              {.what = Reading::For::later, .peer = from, .pull = {}, .request = {}, .rows = RowBatch(request.ids)});
+          begin_reading({.what = Reading::For::later, .peer = from, .rows = RowBatch(request.ids)});
         }
         parked_.push_back({from, std::move(request)});
       }
       break;
     }
-    case MessageKind::reply: take_reply(from, message); break;
+    case MessageKind::reply:
+      take_reply(from, message);
+      advance_relays();
+      break;
     case MessageKind::push:
     case MessageKind::assign: {
       const RowCodec& codec = head.kind == MessageKind::push ? store_.gradient_codec() : exact_codec_;
@@ -74,6 +75,7 @@ void Service::take(int from, const TableMessage& message) {
       break;
     }
     case MessageKind::tick:
+      relayed_rows_.take(from, decode_tick(message, options_.rows, from), clock());
       clocks_.tick(from);
       serve_waiting();
       break;
@@ -84,182 +86,14 @@ void Service::take(int from, const TableMessage& message) {
       texts[static_cast<std::size_t>(from)] = wire::as_text(message.payload);
       break;
     }
+    case MessageKind::relayed_pull: relay(from, decode_pull(message, options_.rows, from)); break;
   }
 }
 
 void Service::require_own(int from, std::span<const std::uint64_t> ids) const {
   if (const auto id = store_.first_not_held(ids)) {
-    throw Error(ErrorCode::corrupt, damaged(from) + ": row " + std::to_string(*id) + " is not held here");
+    throw Error(ErrorCode::corrupt, describe_unexpected(from) + ": row " + std::to_string(*id) + " is not held here");
   }
-}
-
-// Reading.
-
-bool Service::fresh(const RowCache::Entry& entry, std::uint64_t needed) const noexcept {
-  return options_.staleness != TableOptions::kUnbounded && entry.complete >= needed && !entry.distrusted &&
-         !(entry.written && options_.read_own_writes);
-}
-
-std::shared_ptr<Pull> Service::start_pull(std::vector<std::uint64_t> ids, bool prefetch) {
-  auto pull = std::make_shared<Pull>();
-  pull->clock = clock();
-  pull->needed = needed_at(pull->clock, options_.staleness);
-  pull->prefetch = prefetch;
-  pull->ids = std::move(ids);
-  pull->rows.resize(pull->ids.size() * options_.width);
-  pull->written.resize(pull->ids.size());
-  std::map<int, std::vector<std::uint32_t>> places;
-  for (std::uint32_t i = 0; i < pull->ids.size(); ++i) {
-    const std::uint64_t id = pull->ids[i];
-    const int owner = store_.owner(id);
-    if (owner == rank_) {
-      pull->own.push_back(i);
-      continue;
-    }
-    if (prefetch && cache_.capacity() == 0) {
-      continue;
-    }
-    RowCache::Entry* entry = cache_.find(id);
-    if (entry != nullptr) {
-      cache_.touch(*entry);
-      std::copy_n(cache_.values(*entry), options_.width, pull->rows.data() + std::size_t{i} * options_.width);
-      if (fresh(*entry, pull->needed)) {
-        count_age(*pull, entry->complete);
-        statistics_.rows_cached += prefetch ? 0 : 1;
-        continue;
-      }
-    }
-    places[owner].push_back(i);
-  }
-  statistics_.rows_pulled += prefetch ? 0 : pull->ids.size();
-  if (prefetch && store_.shard().tier() == nullptr) {
-    pull->own.clear();
-  }
-  read_own(pull);
-  const std::uint64_t number = next_.pull++;
-  for (const auto& [peer, wanted] : places) {
-    ask(*pull, peer, wanted, number);
-  }
-  if (!pull->done()) {
-    pulls_[number] = pull;
-  }
-  return pull;
-}
-
-void Service::ask(Pull& pull, int peer, const std::vector<std::uint32_t>& places, std::uint64_t number) {
-  PullRequest request{.number = number, .clock = pull.needed, .ids = {}, .known = {}};
-  for (const std::uint32_t place : places) {
-    const RowCache::Entry* entry = cache_.find(pull.ids[place]);
-    request.ids.push_back(pull.ids[place]);
-    request.known.push_back(entry == nullptr ? 0 : entry->sequence + 1);
-  }
-  send(peer, encode_pull(request));
-  pull.asked[peer] = places;
-}
-
-void Service::take_reply(int from, const TableMessage& message) {
-  const MessageHead& head = message.head;
-  const auto at = pulls_.find(head.number);
-  if (at == pulls_.end() || !at->second->asked.contains(from)) {
-    throw Error(ErrorCode::corrupt, damaged(from));
-  }
-  const std::shared_ptr<Pull> pull = at->second;
-  const std::vector<std::uint32_t> places = std::move(pull->asked.extract(from).mapped());
-  wire::ByteReader in(message.payload, "the answer of rank " + std::to_string(from) + " to a pull");
-  const RowCodec& codec = store_.codec();
-  std::vector<bool> changed(places.size(), head.count == places.size());
-  if (head.count != places.size()) {
-    for (const std::uint64_t i : decode_ids(in, head.count, places.size())) {
-      changed[i] = true;
-    }
-  }
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    if (changed[i]) {
-      codec.decode(in.take(codec.row_bytes()).data(), pull->rows.data() + std::size_t{places[i]} * options_.width);
-    }
-    keep(*pull, places[i], changed[i], head);
-    count_age(*pull, head.clock);
-  }
-  in.expect_end();
-  if (!pull->prefetch) {
-    statistics_.rows_unchanged += places.size() - head.count;
-  }
-  statistics_.rows_received += head.count;
-  if (pull->done()) {
-    pulls_.erase(head.number);
-  }
-}
-
-/// Notes an owner's answer about a row in the cache.
-void Service::keep(const Pull& pull, std::uint32_t place, bool changed, const MessageHead& head) {
-  const std::uint64_t id = pull.ids[place];
-  RowCache::Entry* entry =
-      changed ? cache_.put(id, pull.rows.data() + std::size_t{place} * options_.width) : cache_.find(id);
-  if (entry != nullptr && entry->sequence <= head.sequence) {
-    entry->sequence = head.sequence;
-    entry->complete = head.clock;
-    entry->written = pull.written[place];
-    entry->distrusted = false;
-  }
-}
-
-/// To be called after a clock has advanced.
-void Service::serve_waiting() {
-  const std::uint64_t complete = clocks_.complete();
-  std::vector<Parked> waiting = std::exchange(parked_, {});
-  for (Parked& parked : waiting) {
-    if (complete >= parked.request.clock) {
-      serve(parked.peer, parked.request);
-    } else {
-      parked_.push_back(std::move(parked));
-    }
-  }
-  std::vector<std::shared_ptr<Pull>> pulls;  // read_own() may end some
-  for (const auto& [number, pull] : pulls_) {
-    pulls.push_back(pull);
-  }
-  for (const std::shared_ptr<Pull>& pull : pulls) {
-    read_own(pull);
-  }
-}
-
-void Service::count_age(const Pull& pull, std::uint64_t complete) {
-  if (pull.prefetch) {
-    return;
-  }
-  const std::uint64_t age = pull.clock > complete ? pull.clock - complete : 0;
-  statistics_.maximum_age = std::max(statistics_.maximum_age, age);
-  age_sum_ += age;
-}
-
-bool Service::prefetching(std::span<const std::uint64_t> ids) const {
-  return std::any_of(pulls_.begin(), pulls_.end(), [&](const auto& entry) {
-    const Pull& pull = *entry.second;
-    return pull.prefetch && std::any_of(ids.begin(), ids.end(), [&](std::uint64_t id) {
-             return std::binary_search(pull.ids.begin(), pull.ids.end(), id);
-           });
-  });
-}
-
-std::string Service::describe_wait(const Pull& pull) const {
-  std::string text;
-  for (const auto& [peer, places] : pull.asked) {
-    text += (text.empty() ? "for rows of rank " : ", ") + std::to_string(peer);
-  }
-  std::string behind;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (clocks_.of(rank) < pull.needed) {
-      behind += (behind.empty() ? "" : ", ") + std::to_string(rank) + " (at " + std::to_string(clocks_.of(rank)) + ")";
-    }
-  }
-  if (pull.reads_own) {
-    text += (text.empty() ? "" : ", and ") + std::string("for rows in the store");
-  }
-  if (!behind.empty()) {
-    text += (text.empty() ? "" : ", and ") + std::string("for clock ") + std::to_string(pull.needed) + " of rank " +
-            behind + ", which a read at clock " + std::to_string(pull.clock) + " needs";
-  }
-  return text;
 }
 
 // Writing.
@@ -295,20 +129,22 @@ void Service::write(MessageKind kind, std::span<const std::uint64_t> ids, const 
 }
 
 void Service::write_own(MessageKind kind, int from, std::span<const std::uint64_t> ids, const float* values) {
-  const auto write_to = [&](Shard& shard) {
-    kind == MessageKind::push ? shard.apply(ids, values) : shard.assign(ids, values);
-  };
   on_rows([&] {
-    write_to(store_.shard());
+    if (kind == MessageKind::push) {
+      store_.shard().apply_behind(ids, values);
+    } else {
+      store_.shard().assign(ids, values);
+    }
     for (auto& [number, cut] : cuts_) {
       if (!cut.marked[static_cast<std::size_t>(from)]) {
-        write_to(cut.shard);
+        kind == MessageKind::push ? cut.shard.apply(ids, values) : cut.shard.assign(ids, values);
       }
     }
   });
 }
 
 void Service::mark_written(std::span<const std::uint64_t> ids) {
+  note_writes(ids);
   for (const std::uint64_t id : ids) {
     if (RowCache::Entry* entry = cache_.find(id)) {
       entry->written = true;
@@ -325,11 +161,14 @@ void Service::mark_written(std::span<const std::uint64_t> ids) {
 }
 
 void Service::tick() {
-  TableMessage message;
-  message.head.kind = MessageKind::tick;
-  send_all(message);
+  send_all(encode_tick(relayed_rows_.end_clock()));
   clocks_.tick(rank_);
   serve_waiting();
+  if (guess_.on()) {
+    if (std::vector<std::uint64_t> ids = guess_.end_step(); !ids.empty()) {
+      static_cast<void>(start_pull(std::move(ids), true));
+    }
+  }
 }
 
 Shard Service::begin_replacing() {
@@ -342,6 +181,8 @@ TableStatistics Service::statistics() const {
   statistics.mean_age =
       statistics.rows_pulled == 0 ? 0 : static_cast<double>(age_sum_) / static_cast<double>(statistics.rows_pulled);
   statistics.cache_bytes = cache_.bytes();
+  statistics.rows_guessed = guess_.hits();
+  statistics.rows_guessed_in_vain = guess_.misses();
   return statistics;
 }
 

@@ -2,6 +2,7 @@
 // machine without threads, locks or transport: messages go in by take() and come out by take_outbox().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -15,7 +16,9 @@
 #include "base/current_error.hpp"
 #include "gradwire/table.hpp"
 #include "table/floats.hpp"
+#include "table/pull_guess.hpp"
 #include "table/rank_clocks.hpp"
+#include "table/relayed_rows.hpp"
 #include "table/row_batch.hpp"
 #include "table/row_cache.hpp"
 #include "table/row_codec.hpp"
@@ -27,16 +30,34 @@ namespace gradwire::table {
 
 /// A pull from its start to its end.
 struct Pull {
-  std::uint64_t clock = 0;                          // the caller's when it began
-  std::uint64_t needed = 0;                         // the least clock of owners
-  bool prefetch = false;                            // its rows go only to the cache
-  std::vector<std::uint64_t> ids;                   // ascending, each once
-  Floats rows;                                      // from the cache, until an owner has answered
-  std::vector<bool> written;                        // this rank pushed to it meanwhile
-  std::vector<std::uint32_t> own;                   // places of this rank's own rows that wait for a clock or a file
-  bool reads_own = false;                           // they wait for a file
-  std::map<int, std::vector<std::uint32_t>> asked;  // by owner: places of the rows it was asked for
+  /// A rank that was asked for rows, the owner of the rows or a relay, with the number of the request.
+  struct Asked {
+    std::uint64_t number;
+    int peer;
+    friend bool operator<(const Asked& a, const Asked& b) noexcept {
+      return a.number != b.number ? a.number < b.number : a.peer < b.peer;
+    }
+  };
+  enum class Purpose : std::uint8_t { read, prefetch, relay };
 
+  std::uint64_t clock = 0;          // the caller's when it began
+  std::uint64_t needed = 0;         // the least clock of owners
+  std::uint32_t generation = 0;     // the least of entries of the cache
+  Purpose purpose = Purpose::read;  // rows of a prefetch go only to the cache, those of a relay to another rank
+  std::vector<std::uint64_t> ids;   // ascending, each once
+  Floats rows;                      // from the cache, until an owner has answered
+  std::vector<bool> written;        // this rank pushed to it meanwhile
+  std::vector<std::uint32_t> own;   // places of this rank's own rows that wait for a clock or a file
+  bool reads_own = false;           // they wait for a file
+  std::map<Asked, std::vector<std::uint32_t>> asked;  // places of the rows that were asked for
+  std::uint64_t least_clock = ~std::uint64_t{0}, least_sequence = ~std::uint64_t{0};  // of owners, over rows of others
+
+  [[nodiscard]] bool reads() const noexcept { return purpose == Purpose::read; }
+  /// To be called for each row or answer, with the owner's clock and sequence that it is as new as.
+  void note_age(std::uint64_t rows_clock, std::uint64_t rows_sequence) noexcept {
+    least_clock = std::min(least_clock, rows_clock);
+    least_sequence = std::min(least_sequence, rows_sequence);
+  }
   [[nodiscard]] bool done() const noexcept { return own.empty() && asked.empty(); }
 };
 
@@ -54,7 +75,7 @@ class Service {
   void take(int from, const TableMessage& message);
   [[nodiscard]] std::vector<Envelope> take_outbox();
   /// Whether rows are on their way from a file. advance_reads() takes those that have come.
-  [[nodiscard]] bool reads() const noexcept { return !readings_.empty(); }
+  [[nodiscard]] bool reads() const noexcept { return !readings_.empty() || store_.shard().has_late(); }
   void advance_reads();
   /// The error of the file or of memory that left the rows of this rank in disorder; the table must end.
   [[nodiscard]] const std::optional<Error>& broken() const noexcept { return broken_; }
@@ -71,6 +92,7 @@ class Service {
   /// `kind` is push or assign. Throws Error(invalid_argument), before any change, for a row that is not finite after
   /// rounding by its codec.
   void write(MessageKind kind, std::span<const std::uint64_t> ids, const float* values);
+  /// Ends the step, and begins a prefetch of rows that the next one will probably pull.
   void tick();
   [[nodiscard]] std::uint64_t clock() const noexcept { return clocks_.of(rank_); }
 
@@ -111,20 +133,40 @@ class Service {
   struct Reading {
     enum class For : std::uint8_t { reply, own, later };  // later: a pull that waits for a clock
     For what;
-    int peer;                    // that asked
-    std::shared_ptr<Pull> pull;  // for own rows
-    PullRequest request;         // for a reply
+    int peer;  // the rank that asked
     RowBatch rows;
+    std::shared_ptr<Pull> pull = {};         // for own rows
+    std::vector<std::uint64_t> known = {};   // PullRequest::known, for a reply
     TableMessage reply = {};                 // its head; the payload when all rows are here
     std::vector<std::uint64_t> places = {};  // in the request, of rows that are sent
     wire::Bytes encoded = {};
   };
 
+  /// Rows of another owner that a rank asked this one for, as their relay.
+  struct Relaying {
+    int peer;
+    PullRequest request;
+    std::shared_ptr<Pull> awaited = {};  // has asked the owner for some of the rows
+    Pull::Asked asked = {};              // its request to the owner
+    int waits = 0;
+    std::shared_ptr<Pull> pull = {};  // gets the rows
+  };
+
   void send(int peer, TableMessage message);
   void send_all(const TableMessage& message);
-  [[nodiscard]] bool fresh(const RowCache::Entry& entry, std::uint64_t needed) const noexcept;
-  void ask(Pull& pull, int peer, const std::vector<std::uint32_t>& places, std::uint64_t number);
-  void serve(int peer, const PullRequest& request);
+  [[nodiscard]] std::shared_ptr<Pull> begin_pull(std::vector<std::uint64_t> ids, Pull::Purpose purpose,
+                                                 std::uint64_t needed, std::uint32_t generation);
+  [[nodiscard]] bool fresh(const RowCache::Entry& entry, const Pull& pull) const noexcept;
+  void ask(const std::shared_ptr<Pull>& pull, Pull::Asked asked, bool relayed,
+           const std::vector<std::uint32_t>& places);
+  void end_if_done(const Pull& pull);
+  [[nodiscard]] int rank_to_ask(int owner, std::uint64_t id, const Pull& pull) const noexcept;
+  void relay(int peer, PullRequest request);
+  void advance_relays();
+  [[nodiscard]] bool advance(Relaying& relaying);
+  [[nodiscard]] bool await_asked(Relaying& relaying, std::uint32_t generation);
+  void note_writes(std::span<const std::uint64_t> ids);
+  void serve(int peer, PullRequest request);
   void take_reply(int from, const TableMessage& message);
   void keep(const Pull& pull, std::uint32_t place, bool changed, const MessageHead& head);
   void read_own(const std::shared_ptr<Pull>& pull);
@@ -161,6 +203,9 @@ class Service {
   std::map<std::uint64_t, std::shared_ptr<Pull>> pulls_;  // not done, by number
   std::vector<Parked> parked_;                            // others' pulls that wait for a clock
   std::list<Reading> readings_;
+  RelayedRows relayed_rows_;
+  std::list<Relaying> relayings_;
+  PullGuess guess_;
   std::optional<Error> broken_;
   std::map<std::uint64_t, Cut> cuts_;
   std::map<Exchange, std::vector<std::optional<std::string>>> exchanges_;

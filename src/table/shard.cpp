@@ -2,37 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
-#include <cmath>
 
 #include "kernels/philox.hpp"
 
 namespace gradwire::table {
-namespace {
-
-void apply_sgd(float rate, std::uint32_t width, const float* gradient, float* values) {
-  for (std::uint32_t i = 0; i < width; ++i) {
-    values[i] -= rate * gradient[i];
-  }
-}
-
-void apply_adagrad(float rate, float epsilon, std::uint32_t width, const float* gradient, float* values, float* sums) {
-  for (std::uint32_t i = 0; i < width; ++i) {
-    sums[i] += gradient[i] * gradient[i];
-    values[i] -= rate * gradient[i] / (std::sqrt(sums[i]) + epsilon);
-  }
-}
-
-bool all_finite(const float* values, std::uint32_t width) {
-  constexpr std::uint32_t kExponent = 0x7F800000;
-  std::uint32_t others = 0;  // not bool, for which g++ 12 does not vectorize the loop
-  for (std::uint32_t i = 0; i < width; ++i) {
-    others |= (std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent ? 1U : 0U;
-  }
-  return others == 0;
-}
-
-}  // namespace
 
 std::uint64_t Shard::new_writer() noexcept {
   static std::atomic<std::uint64_t> last = 0;
@@ -55,6 +28,7 @@ Shard::Shard(Shard& from, std::unique_ptr<TieredRows> tier)
       tier_(std::move(tier)) {}
 
 Shard Shard::copy() {
+  settle_all();
   Shard other(*this, tier_ ? tier_->copy() : nullptr);
   writer_ = new_writer();  // from here on neither shard may write to the pages so far
   return other;
@@ -182,74 +156,6 @@ Shard::Slot Shard::writable(std::uint64_t id, const RowFetch* fetch) {
           page.accumulators.empty() ? nullptr : page.accumulators.data() + row * settings_.width};
 }
 
-void Shard::note_change(const Slot& slot) noexcept {
-  const bool finite = all_finite(slot.values, settings_.width) &&
-                      (slot.accumulators == nullptr || all_finite(slot.accumulators, settings_.width));
-  bool was_finite = false;
-  if (slot.hot != nullptr) {
-    was_finite = !slot.hot->nonfinite;
-    slot.hot->version = sequence_;
-    slot.hot->nonfinite = !finite;
-  } else {
-    const std::uint64_t bit = std::uint64_t{1} << slot.row;
-    was_finite = (slot.page->nonfinite & bit) == 0;
-    slot.page->versions[slot.row] = sequence_;
-    slot.page->nonfinite ^= finite != was_finite ? bit : 0;
-  }
-  if (finite != was_finite) {
-    finite ? --nonfinite_rows_ : ++nonfinite_rows_;
-  }
-}
-
-template <class Write>
-void Shard::write_each(std::span<const std::uint64_t> ids, Write write) {
-  TieredRows::Begun next = begin(ids);
-  for (std::size_t i = 0; i < ids.size();) {
-    const TieredRows::Begun now = std::move(next);
-    const std::size_t end = i + now.count;
-    next = begin(ids.subspan(end));
-    if (now.fetch != nullptr) {
-      now.fetch->wait();
-    }
-    for (; i < end; ++i) {
-      const Slot slot = writable(ids[i], now.fetch.get());
-      write(i, slot);
-      note_change(slot);
-    }
-    tend();
-  }
-}
-
-void Shard::apply(std::span<const std::uint64_t> ids, const float* gradients) {
-  ++sequence_;
-  write_each(ids, [&](std::size_t i, const Slot& row) {
-    const float* gradient = gradients + i * settings_.width;
-    if (row.accumulators == nullptr) {
-      apply_sgd(settings_.learning_rate, settings_.width, gradient, row.values);
-    } else {
-      apply_adagrad(settings_.learning_rate, settings_.epsilon, settings_.width, gradient, row.values,
-                    row.accumulators);
-    }
-  });
-}
-
-void Shard::assign(std::span<const std::uint64_t> ids, const float* values) {
-  ++sequence_;
-  write_each(ids, [&](std::size_t i, const Slot& row) {
-    std::copy_n(values + i * settings_.width, settings_.width, row.values);
-  });
-}
-
-void Shard::restore(const Row& row) {
-  ++sequence_;
-  write_each(std::span(&row.id, 1), [&](std::size_t /*i*/, const Slot& slot) {
-    std::copy(row.values.begin(), row.values.end(), slot.values);
-    if (slot.accumulators != nullptr) {
-      std::copy(row.accumulators.begin(), row.accumulators.end(), slot.accumulators);
-    }
-  });
-}
-
 std::vector<std::uint64_t> Shard::ids() const {
   if (tier_) {
     return tier_->ids();
@@ -261,6 +167,18 @@ std::vector<std::uint64_t> Shard::ids() const {
   }
   std::sort(ids.begin(), ids.end());
   return ids;
+}
+
+void Shard::add_blocks(std::vector<memory::Block*>& blocks) {
+  if (tier_) {
+    tier_->add_blocks(blocks);
+    return;
+  }
+  blocks.push_back(&index_->block());
+  for (const std::shared_ptr<Page>& page : pages_) {
+    blocks.push_back(&page->values.block());
+    blocks.push_back(&page->accumulators.block());
+  }
 }
 
 Shard::Row Shard::row_at(std::uint64_t id, const float* values, const float* accumulators) const noexcept {
@@ -279,20 +197,13 @@ void Shard::visit(std::span<const std::uint64_t> ids, const std::function<void(c
     }
     return;
   }
-  TieredRows::Begun next = begin(ids);
-  for (std::size_t i = 0; i < ids.size();) {
-    const TieredRows::Begun now = std::move(next);
-    const std::size_t end = i + now.count;
-    next = begin(ids.subspan(end));
-    if (now.fetch != nullptr) {
-      now.fetch->wait();
-    }
-    for (; i < end; ++i) {
-      tier_->look(ids[i], now.fetch.get(), [&](const RecordHead& /*head*/, const float* floats) {
-        take(row_at(ids[i], floats, floats + settings_.width));
+  for_each_batch(ids, [&](std::size_t first, std::size_t end, const RowFetch* fetch) {
+    for (const std::uint64_t id : ids.subspan(first, end - first)) {
+      tier_->look(id, fetch, [&](const RecordHead& /*head*/, const float* floats) {
+        take(row_at(id, floats, floats + settings_.width));
       });
     }
-  }
+  });
 }
 
 }  // namespace gradwire::table

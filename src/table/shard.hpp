@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "memory/paged_vector.hpp"
@@ -61,6 +63,7 @@ class Shard {
   template <class Take>
   void use(std::uint64_t id, const RowFetch* fetch, Take take) {
     if (tier_) {
+      settle(std::span(&id, 1));
       if (const TieredRows::Row row = tier_->bring(id, fetch); row.head != nullptr) {
         take(row.floats, std::max(row.head->version, unchanged_));
         return;
@@ -81,15 +84,30 @@ class Shard {
   /// With a store: frees the memory of all rows, which stay in the file.
   void give_back() {
     if (tier_) {
+      settle_all();
       tier_->give_back();
     }
   }
+  /// Adds the handles of the memory of rows and index to `blocks`, for PagePool::compact(). There must be no copy,
+  /// since other threads may read what it shares.
+  void add_blocks(std::vector<memory::Block*>& blocks);
   /// Null without a store.
   [[nodiscard]] const TieredRows* tier() const noexcept { return tier_.get(); }
 
   /// Row i of `gradients` is for ids[i]; all ids differ.
   void apply(std::span<const std::uint64_t> ids, const float* gradients);
   void assign(std::span<const std::uint64_t> ids, const float* values);
+  /// Like apply(), but rows that lie in a file alone are changed later, when they have come from there or are read.
+  void apply_behind(std::span<const std::uint64_t> ids, const float* gradients);
+  /// Whether rows wait for that. apply_arrived() changes those that have come.
+  [[nodiscard]] bool has_late() const noexcept { return !late_.empty(); }
+  void apply_arrived();
+  /// Makes all late changes, and waits for the file. To be called before visit(), find(), read() and version().
+  void settle_all() {
+    while (!late_.empty()) {
+      apply_first_late();
+    }
+  }
   /// Assigns a row together with its optimizer state.
   void restore(const Row& row);
 
@@ -128,19 +146,48 @@ class Shard {
     float* accumulators;  // null with SGD
   };
 
+  /// A push to rows that are on their way from the file.
+  struct Late {
+    std::uint64_t sequence;
+    std::vector<std::uint64_t> ids;
+    std::vector<float> gradients;
+    std::unique_ptr<RowFetch> fetch;  // null: the rows are in memory by now
+  };
+  static constexpr std::size_t kMostLate = 2;
+
   Shard(Shard& from, std::unique_ptr<TieredRows> tier);
   [[nodiscard]] Row row_at(std::uint64_t id, const float* values, const float* accumulators) const noexcept;
   [[nodiscard]] static std::uint64_t new_writer() noexcept;
   void initialize(std::uint64_t id, float* values) const;
   /// Returns the row in memory that only this shard has; makes it if it is not here.
   [[nodiscard]] Slot writable(std::uint64_t id, const RowFetch* fetch = nullptr);
+  /// Calls take(first, end, fetch) for the rows `ids` from first to end, which may be read from the file together:
+  /// `fetch` has those that lie there alone, and is null if there are none. The next rows are being read meanwhile.
+  template <class Take>
+  void for_each_batch(std::span<const std::uint64_t> ids, Take take) const {
+    TieredRows::Begun next = begin(ids);
+    for (std::size_t first = 0; first < ids.size();) {
+      const TieredRows::Begun now = std::move(next);
+      const std::size_t end = first + now.count;
+      next = begin(ids.subspan(end));
+      if (now.fetch != nullptr) {
+        now.fetch->wait();
+      }
+      take(first, end, now.fetch.get());
+      first = end;
+    }
+  }
   /// Calls write(i, slot) for each of `ids`.
   template <class Write>
   void write_each(std::span<const std::uint64_t> ids, Write write);
   [[nodiscard]] Page& own_page(std::uint32_t number);
   std::uint32_t add_row(std::uint64_t id);
-  /// To be called after the row was written to.
-  void note_change(const Slot& slot) noexcept;
+  /// To be called after the row was written to, with the number of the change.
+  void note_change(const Slot& slot, std::uint64_t sequence) noexcept;
+  void apply_to(const Slot& row, const float* gradient) const noexcept;
+  void apply_first_late();
+  /// Makes all late changes of these rows.
+  void settle(std::span<const std::uint64_t> ids);
 
   Settings settings_;
   std::uint64_t writer_ = new_writer();
@@ -150,8 +197,10 @@ class Shard {
   std::uint64_t unchanged_ = 0;       // version of rows that are not here; no row has an earlier one
   std::shared_ptr<FlatIndex> index_;  // to number of page x kPageRows + row; shared like pages
   std::vector<std::shared_ptr<Page>> pages_;
-  std::unique_ptr<TieredRows> tier_;  // then there are no pages
-  std::vector<float> scratch_;        // a row that never changed
+  std::unique_ptr<TieredRows> tier_;                            // then there are no pages
+  std::deque<Late> late_;                                       // the first one is the oldest
+  std::unordered_map<std::uint64_t, std::uint32_t> late_rows_;  // in how many of them a row is
+  std::vector<float> scratch_;                                  // a row that never changed
 };
 
 }  // namespace gradwire::table

@@ -29,11 +29,12 @@ std::uint64_t largest_payload(const MessageHead& head, const MessageLimits& limi
   };
   switch (head.kind) {
     case MessageKind::pull: return rows(3 * kVarint);  // an id; a run's length and value
+    case MessageKind::relayed_pull: return rows(3 * kVarint + sizeof(std::uint32_t));  // the last once
     case MessageKind::reply:
     case MessageKind::push:
     case MessageKind::assign: return rows(kVarint + sizeof(float) * std::uint64_t{limits.width} + sizeof(float));
     case MessageKind::text: return MessageLimits::kText;
-    case MessageKind::tick:
+    case MessageKind::tick: return std::min(head.count, RelayedRows::kMost) * kVarint;
     case MessageKind::cut: break;
   }
   return 0;
@@ -59,7 +60,7 @@ void check_head(const MessageHead& head, const MessageLimits& limits, int peer) 
     throw Error(ErrorCode::corrupt, source(peer) + " is damaged: the checksum of its head is wrong" + kQuestion);
   }
   const bool bad_topic = head.kind == MessageKind::text && head.count > static_cast<std::uint64_t>(Topic::save);
-  if (head.zero != 0 || head.kind > MessageKind::text || bad_topic ||
+  if (head.zero != 0 || head.kind > MessageKind::relayed_pull || bad_topic ||
       head.payload_bytes > largest_payload(head, limits)) {
     throw Error(ErrorCode::corrupt, source(peer) + " makes no sense: " + std::to_string(head.payload_bytes) +
                                         " bytes for " + std::to_string(head.count) + " rows" + kQuestion);
@@ -72,9 +73,13 @@ void check_payload(const TableMessage& message, bool checksum, int peer) {
   }
 }
 
+std::string describe_unexpected(int peer) {
+  return "rank " + std::to_string(peer) + " sent this table a message that nobody asked for";
+}
+
 TableMessage encode_pull(const PullRequest& request) {
   TableMessage message;
-  message.head.kind = MessageKind::pull;
+  message.head.kind = request.generation ? MessageKind::relayed_pull : MessageKind::pull;
   message.head.number = request.number;
   message.head.clock = request.clock;
   message.head.count = request.ids.size();
@@ -85,6 +90,9 @@ TableMessage encode_pull(const PullRequest& request) {
     known = known == 0 ? 0 : 1 + (message.head.sequence - known);
   }
   encode_runs(back, message.payload);
+  if (request.generation) {
+    wire::put_number(message.payload, *request.generation);
+  }
   return message;
 }
 
@@ -93,6 +101,9 @@ PullRequest decode_pull(const TableMessage& message, std::uint64_t rows, int pee
   PullRequest request{.number = message.head.number, .clock = message.head.clock, .ids = {}, .known = {}};
   request.ids = decode_ids(in, message.head.count, rows);
   request.known = decode_runs(in, message.head.count);
+  if (message.head.kind == MessageKind::relayed_pull) {
+    request.generation = in.number<std::uint32_t>();
+  }
   in.expect_end();
   for (std::uint64_t& known : request.known) {
     if (known > message.head.sequence) {
@@ -101,6 +112,28 @@ PullRequest decode_pull(const TableMessage& message, std::uint64_t rows, int pee
     known = known == 0 ? 0 : message.head.sequence - (known - 1);
   }
   return request;
+}
+
+TableMessage encode_tick(const RelayedRows::Note& note) {
+  TableMessage message;
+  message.head.kind = MessageKind::tick;
+  message.head.number = note.answered;
+  if (note.announced) {
+    message.head.sequence = 1;
+    message.head.count = note.announced->size();
+    encode_ids(*note.announced, message.payload);
+  }
+  return message;
+}
+
+RelayedRows::Note decode_tick(const TableMessage& message, std::uint64_t rows, int peer) {
+  RelayedRows::Note note{.answered = message.head.number};
+  if (message.head.sequence != 0) {
+    wire::ByteReader in(message.payload, source(peer));
+    note.announced = decode_ids(in, message.head.count, rows);
+    in.expect_end();
+  }
+  return note;
 }
 
 TableMessage encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const float* values, std::uint32_t width,

@@ -3,26 +3,30 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "table/floats.hpp"
+#include "table/relayed_rows.hpp"
 #include "table/row_codec.hpp"
 #include "wire/bytes.hpp"
 
 namespace gradwire::table {
 
 enum class MessageKind : std::uint8_t {
-  pull,    // number: of the request; clock: the least of the owner; sequence: `known` counts back from it
-           // payload: ids, runs of known: 0 not here, else 1 + (sequence - the row's)
-  reply,   // number: of the request; clock, sequence: the owner's; count: rows that changed
-           // payload, if any changed: their places in the request (unless all), rows
-  push,    // payload: ids, rows by the codec of gradients
-  assign,  // payload: ids, rows exactly
-  tick,    // a step of the sender is over
-  cut,     // number: of the snapshot; later messages are not in it
-  text,    // count: its topic; number: of the exchange; payload: the text
+  pull,          // number: of the request; clock: the least of the owner; sequence: `known` counts back from it
+                 // payload: ids, runs of known: 0 not here, else 1 + (sequence - the row's)
+  reply,         // number: of the request; clock, sequence: the owner's; count: rows that changed
+                 // payload, if any changed: their places in the request (unless all), rows
+  push,          // payload: ids, rows by the codec of gradients
+  assign,        // payload: ids, rows exactly
+  tick,          // a step of the sender is over; number: rows that it answered in the step
+                 // sequence: 1 if the payload has the ids of `count` rows that relays answer from here on
+  cut,           // number: of the snapshot; later messages are not in it
+  text,          // count: its topic; number: of the exchange; payload: the text
+  relayed_pull,  // like pull, for a relay; payload: ends with u32, the least generation of its cache
 };
 
 /// Exchanges of one topic come in the same order on every rank; those of another may come between them.
@@ -77,14 +81,21 @@ void seal(TableMessage& message, bool checksum);
 void check_head(const MessageHead& head, const MessageLimits& limits, int peer);
 void check_payload(const TableMessage& message, bool checksum, int peer);
 
+/// The text of an error about a message of `peer` that answers no request, or for rows that are not here.
+[[nodiscard]] std::string describe_unexpected(int peer);
+
 /// A request as its owner reads it. known[i] is the sequence at which the caller last compared row i, plus 1; 0: never.
 struct PullRequest {
   std::uint64_t number = 0;
   std::uint64_t clock = 0;
   std::vector<std::uint64_t> ids, known;
+  std::optional<std::uint32_t> generation = {};  // for a relay
 };
 [[nodiscard]] TableMessage encode_pull(const PullRequest& request);
 [[nodiscard]] PullRequest decode_pull(const TableMessage& message, std::uint64_t rows, int peer);
+
+[[nodiscard]] TableMessage encode_tick(const RelayedRows::Note& note);
+[[nodiscard]] RelayedRows::Note decode_tick(const TableMessage& message, std::uint64_t rows, int peer);
 
 /// `kind` is push or assign; row i of `values` is that of ids[i], ids are ascending, values finite. Throws
 /// Error(invalid_argument) that names the id and the codec if rounding makes a value infinite.

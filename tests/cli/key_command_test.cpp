@@ -1,4 +1,4 @@
-// Tests the commands of gradwire key, and that gradwire run refuses a key.
+// Tests the commands of gradwire key, and that gradwire run refuses a bad key.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -60,10 +60,14 @@ TEST_F(KeyCommand, DeriveAndCheckAgreeWithTheDocument) {
             "bc2a7b398547542353c96851242bc9ef2b60d8e56c220e334986093f0e7265a2");
 }
 
-TEST_F(KeyCommand, RunRefusesAKey) {
-  const Outcome outcome = gradwire("run -- true", "GRADWIRE_KEY=file:/tmp/job.key");
+TEST_F(KeyCommand, RunRefusesABadKeyBeforeTheJobStarts) {
+  write_published_key();
+  std::filesystem::permissions(folder_ / "published.key",
+                               std::filesystem::perms::owner_read | std::filesystem::perms::others_read);
+  const Outcome outcome = gradwire("run -- true", "GRADWIRE_KEY=file:published.key");
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("GRADWIRE_KEY names a key"), HasSubstr("clear text")));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("mode is 0404"), HasSubstr("chmod 600")));
+  EXPECT_THAT(gradwire("run -- true", "GRADWIRE_KEY=").output, HasSubstr("GRADWIRE_KEY"));
 }
 
 TEST_F(KeyCommand, SaysWhatIsWrong) {

@@ -41,6 +41,13 @@ class ReportTable : public ::testing::Test {
       std::filesystem::temp_directory_path() / ("gradwire_report_test_" + std::to_string(::getpid()) + ".json");
 };
 
+TEST_F(ReportTable, CountsCallsInClearTextWhereTheJobHasAKey) {
+  EXPECT_THAT(read(test::kReport).text, Not(HasSubstr("clear text")));
+  const Report report =
+      read(replaced("\"totals\": {", "\"totals\": { \"in_clear_text\": { \"calls\": 12, \"bytes\": 384 },"));
+  EXPECT_THAT(report.text, HasSubstr("\nin clear text: 12 calls, 384B; the compressed ones were encrypted\nratio: "));
+}
+
 TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
   const Report report = read(test::kReport);
   EXPECT_EQ(report.calls, 24U);

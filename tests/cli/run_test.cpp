@@ -180,6 +180,15 @@ TEST_F(Run, WarnsWhereNothingWasHandled) {
   EXPECT_THAT(unreadable.output, HasSubstr("is no report of gradwire"));
 }
 
+// The path may be relative here. The key itself never leaves its file.
+TEST_F(Run, ThePathOfAKeyReachesTheRanks) {
+  std::filesystem::permissions(write("job.key", std::string(32, 'k')), std::filesystem::perms::owner_read);
+  const Outcome outcome = gradwire("run --codec int4 -- " + kOpenMpi + "-np 1 " + kProbe, "GRADWIRE_KEY=file:job.key");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(rank_line(outcome, 0), HasSubstr("[GRADWIRE_KEY=file:" + (folder_ / "job.key").string() + "]"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr(std::string(32, 'k'))));
+}
+
 TEST_F(Run, ACodecReachesTheRanks) {
   const Outcome named = gradwire("run --codec int4 -- " + kOpenMpi + "-np 1 " + kProbe, "GRADWIRE_CHOICES=some/file");
   EXPECT_EQ(named.status, 0) << named.output;

@@ -175,6 +175,14 @@ TEST_P(InstructionSets, NarrowAndCopyAsScalar) {
   }
 }
 
+std::vector<std::uint32_t> bits_of_all(const std::vector<float>& values) {
+  std::vector<std::uint32_t> bits;
+  for (const float x : values) {
+    bits.push_back(std::bit_cast<std::uint32_t>(x));
+  }
+  return bits;
+}
+
 TEST(StochasticBf16, SameBitsOnEveryInstructionSet) {
   const unsigned seed = 71;
   std::mt19937 random(seed);
@@ -189,7 +197,7 @@ TEST(StochasticBf16, SameBitsOnEveryInstructionSet) {
     const auto index = round % 3 == 0 ? 0xFFFFFF00U : static_cast<std::uint32_t>(random());
     const auto round_by = [&](const codec::InstructionSet& set) {
       std::vector<std::uint16_t> out(values.size() + 8, 0xA5A5);
-      set.round_to_bf16(key, index, values.data(), values.size(), out.data());
+      set.residuals.to_bf16(key, index, values.data(), values.size(), out.data());
       return out;
     };
     const auto expected = round_by(sets.front());
@@ -198,8 +206,47 @@ TEST(StochasticBf16, SameBitsOnEveryInstructionSet) {
       ASSERT_EQ(std::isfinite(values[i]), std::isfinite(back));
       ASSERT_EQ(std::isnan(values[i]), std::isnan(back));
     }
+    const auto widen_by = [&](const codec::InstructionSet& set) {
+      std::vector<float> out(values.size() + 8, 0.5F);
+      set.residuals.from_bf16(expected.data(), values.size(), out.data());
+      return bits_of_all(out);
+    };
     for (const codec::InstructionSet& set : sets.subspan(1)) {
       ASSERT_EQ(round_by(set), expected) << set.name;
+      ASSERT_EQ(widen_by(set), widen_by(sets.front())) << set.name;
+    }
+  }
+}
+
+TEST(StochasticInt8, SameBitsOnEveryInstructionSet) {
+  using Core = kernels::StochasticInt8;
+  const unsigned seed = 72;
+  std::mt19937 random(seed);
+  const auto sets = codec::instruction_sets();
+  for (unsigned round = 0; round < 600; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", round " + std::to_string(round));
+    const std::size_t blocks = random() % 5;
+    std::vector<float> values(blocks * Core::kBlock);
+    for (float& x : values) {  // finite values of like size, or any bits
+      x = round % 4 == 0 ? std::bit_cast<float>(static_cast<std::uint32_t>(random()))
+                         : std::ldexp(static_cast<float>(random()) / 4e9F - 0.5F, static_cast<int>(round % 250) - 125);
+    }
+    const kernels::RoundingKey key{{static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random())}};
+    const auto index = static_cast<std::uint32_t>(random()) / Core::kBlock * Core::kBlock;
+    const auto round_by = [&](const codec::InstructionSet& set) {
+      std::vector<std::uint8_t> out(blocks * Core::kBlockBytes + 8, 0xA5);
+      set.residuals.to_int8(key, index, values.data(), blocks, out.data());
+      return out;
+    };
+    const auto expected = round_by(sets.front());
+    const auto widen_by = [&](const codec::InstructionSet& set) {
+      std::vector<float> out(values.size() + 8, 0.5F);
+      set.residuals.from_int8(expected.data(), blocks, out.data());
+      return bits_of_all(out);
+    };
+    for (const codec::InstructionSet& set : sets.subspan(1)) {
+      ASSERT_EQ(round_by(set), expected) << set.name;
+      ASSERT_EQ(widen_by(set), widen_by(sets.front())) << set.name;
     }
   }
 }

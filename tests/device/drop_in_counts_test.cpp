@@ -113,6 +113,7 @@ class Job {
  public:
   Job(const std::string& policy, int rank, int world_size) : world_(world_size) {
     configuration_.mode = Mode::compressing;
+    configuration_.node_kernel = false;  // messages are counted here
     configuration_.planner = plan::CallPlanner(Policy::parse("version = 1\n[defaults]\nroles = \"all\"\n" + policy));
     reducer_ = std::make_shared<DeviceReducer>(configuration_, ledger_, std::make_unique<CountedLink>(rank, world_), 1);
     reach_agreement({&reducer_, 1}, library_);

@@ -1,4 +1,4 @@
-// Tests one kernel inside a node as a way of codec = "auto" over NCCL: ranks are threads with devices of host memory,
+// Tests one kernel inside a node as a way of compressed calls over NCCL: ranks are threads with devices of host memory,
 // the emulator runs the kernel, and times are scripted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,52 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/device/window_operations.hpp"
-#include "tests/drop_in/device_auto_rank.hpp"
+#include "tests/drop_in/node_of_ranks.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kRanks = kNodeRanks;
 using test::run_ranks, ::testing::ElementsAre, ::testing::HasSubstr, ::testing::IsEmpty;
-
-// The devices of a node have these: windows, and kernels that the emulator runs where they come to their turn.
-test::HostWindows new_node(int ranks = kRanks) {
-  const auto world = static_cast<std::uint32_t>(ranks);
-  const kernels::WindowShape largest{
-      .ranks = world, .rank = 0, .blocks = kernels::kMostWindowBlocks, .slot_bytes = exchange::kWindowSlotBytes};
-  test::HostWindows node;
-  node.memory = std::make_shared<test::WindowMemory>(world, kernels::window_bytes(largest));
-  node.all_reduce = [](const kernels::WindowJob& job) { kernels::all_reduce_windows(job, nullptr); };
-  node.check = [](const kernels::WindowPlaces& places) { kernels::check_windows(places, nullptr); };
-  return node;
-}
-
-/// Seconds of a call.
-struct Times {
-  double by_messages = 1e-3;
-  double by_node_kernel = 1e-3;
-};
-
-/// Runs ranks of one node, each with windows that `change` may have changed for it.
-struct NodeOfRanks {
-  Configuration configuration = automatic("[\"int8\"]");
-  Times times = {};
-  int ranks = kRanks;
-  std::function<void(test::HostWindows& windows, int rank)> change = [](test::HostWindows&, int) {};
-
-  void run(const std::function<void(AutoRank& rank)>& body) const {
-    const test::HostWindows node = new_node(ranks);
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      test::HostWindows mine = node;
-      change(mine, transport->rank());
-      AutoRank rank(configuration, transport, mine);
-      rank.clock().compressed = times.by_messages;
-      rank.clock().node_kernel = times.by_node_kernel;
-      body(rank);
-    });
-  }
-};
 
 constexpr Times kKernelIsFaster{.by_messages = 0.8e-3, .by_node_kernel = 0.3e-3};
 constexpr Times kOnlyKernelIsFast{.by_messages = 3e-3, .by_node_kernel = 0.3e-3};
@@ -73,26 +34,6 @@ void adopt(AutoRank& rank, int most = 1000) {
     ASSERT_TRUE(became == "compressed" || rank.untouched(0)) << "no result may be untimed: call " << rank.calls;
   }
   ASSERT_EQ(became, "compressed") << rank.calls;
-}
-
-// The result of the same call under a named codec, by messages.
-std::vector<std::vector<float>> by_messages(const std::string& codec) {
-  std::vector<std::vector<float>> results(kRanks);
-  const Configuration named = configuration_of("[defaults]\ncodec = \"" + codec + "\"\n");
-  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-    AutoRank rank(named, transport);
-    EXPECT_EQ(rank.call(0), "compressed");
-    results[static_cast<std::size_t>(transport->rank())] = rank.large[0];
-  });
-  return results;
-}
-
-std::uint64_t calls_by(const Ledger& ledger, const std::string& algorithm) {
-  std::uint64_t calls = 0;
-  for (const auto& [what, totals] : ledger.classes()) {
-    calls += totals.algorithm == algorithm ? totals.compressed_calls : 0;
-  }
-  return calls;
 }
 
 // Mutation tried: the job's call of a trial goes the rival's way, which is not timed then.
@@ -228,15 +169,6 @@ TEST(DeviceNodeKernel, OneRankThatForbidsItKeepsAllFromIt) {
     EXPECT_EQ(rank.place.link->host.in_node.openings, 0U);
     EXPECT_EQ(rank.place.link->port.met, 8);
     EXPECT_THAT(rank.nccl.said, IsEmpty());
-  });
-}
-
-TEST(DeviceNodeKernel, ANamedCodecDoesNotTakeIt) {
-  const Configuration named = configuration_of("[defaults]\ncodec = \"int8\"\n");
-  NodeOfRanks{.configuration = named}.run([](AutoRank& rank) {
-    EXPECT_EQ(rank.call(0), "compressed");
-    EXPECT_EQ(rank.place.link->host.in_node.openings, 0U);
-    EXPECT_FALSE(by_node_kernel(rank));
   });
 }
 

@@ -124,64 +124,6 @@ TEST(HostReducer, ResidualsAreAsNarrowAsThePolicySays) {
   EXPECT_EQ(bytes_of(""), 2 * bytes_of("residuals = { dtype = \"bf16\" }\n"));
 }
 
-// If the caller knows the order, no steps have to be detected. Mutation tried: a changed call keeps its place.
-TEST(HostReducer, KnownPlacesNeedNoSteps) {
-  const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
-  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Rank rank(configuration, transport);
-    std::vector<float> values(2 * kCount, 0.3F);
-    const auto reduce = [&](std::uint64_t count, std::uint64_t order) {
-      const HostReducer::Route route = rank.reducer.route(all_reduce_of(count, rank.world), "sum", {.order = order});
-      EXPECT_TRUE(route.decision.compress) << text(route.decision.reason);
-      EXPECT_EQ(route.what.order, order);
-      EXPECT_NE(route.feedback, nullptr);
-      rank.reducer.all_reduce(route, view(values.data(), count), view(values.data(), count));
-      return route.feedback;
-    };
-    const auto* const first = reduce(kCount, 0);
-    const auto* const second = reduce(kCount, 3);  // the calls between were below the floor
-    EXPECT_NE(first, second);
-    EXPECT_EQ(reduce(kCount, 0), first);
-    EXPECT_EQ(reduce(kCount, 3), second);
-    EXPECT_EQ(rank.ledger.resets(), 0U);
-    reduce(2 * kCount, 0);  // buckets were rebuilt
-    EXPECT_EQ(rank.ledger.resets(), 1U);
-    reduce(kCount, 3);
-    EXPECT_EQ(rank.ledger.resets(), 1U);
-  });
-}
-
-// Two models on one communicator each count their own calls, so each has its own places and residuals. Mutation tried:
-// places are found by order alone; then each call of one model adds what the other's left out.
-TEST(HostReducer, CallersThatCountApartShareNoResidual) {
-  const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
-  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
-    Rank rank(configuration, transport);
-    std::vector<float> values(2 * kCount, 0.3F);
-    const auto reduce = [&](std::uint64_t count, std::uint32_t sequence, std::uint64_t order) {
-      const HostReducer::Route route =
-          rank.reducer.route(all_reduce_of(count, rank.world), "sum", {.order = order, .sequence = sequence});
-      EXPECT_TRUE(route.decision.compress) << text(route.decision.reason);
-      rank.reducer.all_reduce(route, view(values.data(), count), view(values.data(), count));
-      return route.feedback;
-    };
-    std::set<const FeedbackBuffer*> residuals;
-    for (int step = 0; step < 3; ++step) {
-      for (std::uint32_t model = 0; model < 2; ++model) {
-        residuals.insert(reduce(kCount, model, 0));
-        residuals.insert(reduce(kCount * (1 + model), model, 1));
-      }
-    }
-    EXPECT_EQ(residuals.size(), 4U);
-    EXPECT_EQ(rank.ledger.resets(), 0U) << "models of other sizes take turns";
-    reduce(2 * kCount, 0, 0);  // one model's buckets are rebuilt
-    EXPECT_EQ(rank.ledger.resets(), 1U);
-    EXPECT_NE(reduce(kCount, 0, 1), nullptr);
-    EXPECT_NE(reduce(kCount, 0, 1), reduce(kCount, 1, 0));
-    EXPECT_EQ(rank.ledger.resets(), 1U);
-  });
-}
-
 // Four equal layers have four residuals if their buffers distinguish them, and none if nothing does.
 TEST(HostReducer, EqualLayersShareNoResidual) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");

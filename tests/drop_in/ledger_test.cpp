@@ -216,6 +216,21 @@ TEST(Ledger, TheSummaryNamesTheMainReasonWhereNothingWasCompressed) {
   EXPECT_TRUE(report_summary(ReportHead(), ledger).starts_with("1 of 12 calls compressed, 1KiB sent for 4KiB"));
 }
 
+TEST(Ledger, WithAKeyPassedCallsAreInClearText) {
+  Ledger ledger;
+  ledger.add({.function = Function::mpi_allreduce, .codec = "int8"},
+             {.calls = 1, .compressed_calls = 1, .bytes_in = 4096, .bytes_dense = 4096, .bytes_sent = 1024});
+  EXPECT_TRUE(report_summary({.has_key = true}, ledger).ends_with("; all encrypted"));
+  ledger.add({.function = Function::mpi_allreduce, .reason = Reason::below_floor}, {.calls = 9, .bytes_in = 72});
+  ledger.add({.function = Function::mpi_reduce, .reason = Reason::learning}, {.calls = 2, .bytes_in = 1976});
+  EXPECT_TRUE(report_summary({.has_key = true}, ledger).ends_with("; in clear text: 11 calls of 2KiB"))
+      << report_summary({.has_key = true}, ledger);
+  EXPECT_EQ(report_summary({}, ledger).find("clear text"), std::string::npos);
+  const auto totals = json::parse(report_json({.has_key = true}, ledger)).at("totals");
+  EXPECT_EQ(totals.at("in_clear_text").at("calls"), 11);
+  EXPECT_EQ(totals.at("in_clear_text").at("bytes"), 2048);
+}
+
 TEST(Ledger, TellsWhatWasCompressedSoFar) {
   Ledger ledger;
   EXPECT_EQ(status_text(ledger), "0 calls compressed, 0B sent for 0B, ratio 1");

@@ -25,7 +25,6 @@ AgreedSettings agreement_of(Mode mode, bool dry_run = false, bool ranks_differ =
 struct Scenario {
   std::string name;
   std::string policy;
-  bool placed = false;  // the caller counts orders
   AgreedSettings agreement = agreement_of(Mode::compressing);
 };
 
@@ -44,8 +43,7 @@ class Stream {
         router_(
             configuration_, ledger_, scenario.agreement, [this](std::uint64_t) { return chance(8) != 0; },
             [this](std::span<double> values) { values[0] = chance(40) == 0 ? 1 : values[0]; },
-            [this](std::uint64_t) { return chance(30) != 0; }),
-        placed_(scenario.placed) {
+            [this](std::uint64_t) { return chance(30) != 0; }) {
     router_.set_tells(true);
   }
 
@@ -53,7 +51,7 @@ class Stream {
     for (int step = 0; step < steps; ++step) {
       const bool other_step = chance(30) == 0;  // a step with other calls
       for (std::uint64_t order = 0; order < 6; ++order) {
-        make_call(other_step ? order + 1 : order, order);
+        make_call(other_step ? order + 1 : order);
       }
       if (chance(25) == 0) {
         router_.stand_aside(chance(2) == 0);
@@ -83,7 +81,7 @@ class Stream {
     return 1e-5 + factor * 1e-9 * static_cast<double>(bytes) * (1 + 0.1 * chance(100) / 100);
   }
 
-  void make_call(std::uint64_t which, std::uint64_t order) {
+  void make_call(std::uint64_t which) {
     constexpr std::uint64_t kCounts[] = {20000, 300000, 5000, 1 << 20, 70000, 20000, 40000};
     Call call{.function = which % 3 == 2 ? Function::mpi_reduce_scatter_block : Function::mpi_allreduce,
               .dtype = which == 4 ? DType::f16 : DType::f32,
@@ -100,11 +98,7 @@ class Stream {
       default: break;
     }
     const std::string name = which % 2 == 0 ? "layer" + std::to_string(which) : "";
-    Router::Origin origin{.name = name, .buffer = reinterpret_cast<const void*>(0x1000 * (which + 1))};
-    if (placed_) {
-      origin.order = order;
-      origin.sequence = static_cast<std::uint32_t>(chance(10) == 0);
-    }
+    const Router::Origin origin{.name = name, .buffer = reinterpret_cast<const void*>(0x1000 * (which + 1))};
     const CallDecision decided = router_.decide(call);
     const bool could = router_.could_compress(call, decided);
     const Router::Route route = router_.route(call, decided, "sum", origin);
@@ -155,7 +149,6 @@ class Stream {
   Configuration configuration_;
   Ledger ledger_;
   Router router_;
-  bool placed_;
   std::map<std::string, int> reasons_;
   std::string text_;
 };
@@ -173,17 +166,14 @@ const std::vector<Scenario> kScenarios = {
     {"auto, two codecs, a bound", "[defaults]\ncodec = \"auto\"\nallow = [\"int8\", \"int4\"]\nmax_error = 0.01\n"},
     {"a bound", "[defaults]\ncodec = \"int8\"\nmax_error = 0.01\n"},
     {"names", kRules},
-    {"names, placed", kRules, true},
     {"orders", kOrders},
-    {"orders, placed", kOrders, true},
     {"steps", kSteps},
-    {"steps, placed", kSteps, true},
     {"exact", "[defaults]\ncodec = \"exact\"\n"},
     {"auto beside rules", kAuto + kRules},
-    {"auto, dry", kAuto, false, agreement_of(Mode::observing, true)},
-    {"steps, dry", kSteps, false, agreement_of(Mode::observing, true)},
-    {"observing", kAuto, false, agreement_of(Mode::observing)},
-    {"ranks differ", kAuto, false, agreement_of(Mode::disabled, false, true)},
+    {"auto, dry", kAuto, agreement_of(Mode::observing, true)},
+    {"steps, dry", kSteps, agreement_of(Mode::observing, true)},
+    {"observing", kAuto, agreement_of(Mode::observing)},
+    {"ranks differ", kAuto, agreement_of(Mode::disabled, false, true)},
 };
 
 // For each case, how many calls passed for which reason ("none": compressed), and a hash of all decisions.
@@ -211,26 +201,14 @@ const std::map<std::string, std::pair<std::string, std::string>> kExpected = {
      {"below the floor 200, communicator of one rank 8, neither sum nor average 18, nonblocking 25, ranks have not "
       "agreed yet 18, some rank cannot compress here 297, step not known yet 601, type is not compressed 33",
       "10102578873990417972"}},
-    {"names, placed",
-     {"below the floor 200, communicator of one rank 18, neither sum nor average 13, nonblocking 16, none 659, ranks "
-      "have not agreed yet 15, some rank cannot compress here 249, type is not compressed 30",
-      "15002609290111715826"}},
     {"orders",
      {"below the floor 200, communicator of one rank 8, neither sum nor average 18, nonblocking 25, ranks have not "
       "agreed yet 18, some rank cannot compress here 297, step not known yet 601, type is not compressed 33",
       "10102578873990417972"}},
-    {"orders, placed",
-     {"below the floor 200, communicator of one rank 16, neither sum nor average 10, nonblocking 13, none 827, ranks "
-      "have not agreed yet 25, some rank cannot compress here 70, type is not compressed 39",
-      "878047881000329122"}},
     {"steps",
      {"below the floor 200, communicator of one rank 8, neither sum nor average 18, nonblocking 25, ranks have not "
       "agreed yet 18, some rank cannot compress here 297, step not known yet 601, type is not compressed 33",
       "10102578873990417972"}},
-    {"steps, placed",
-     {"below the floor 200, communicator of one rank 16, neither sum nor average 10, nonblocking 13, none 827, ranks "
-      "have not agreed yet 25, some rank cannot compress here 70, type is not compressed 39",
-      "6376569790523555072"}},
     {"exact",
      {"below the floor 200, communicator of one rank 8, neither sum nor average 18, nonblocking 25, policy says exact "
       "601, ranks have not agreed yet 18, some rank cannot compress here 297, type is not compressed 33",

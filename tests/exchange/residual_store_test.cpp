@@ -72,7 +72,7 @@ TEST(ResidualStore, FoldsOnceAndScales) {
 // multiply() forgets the second buffer.
 TEST(ResidualStore, UndoesAStep) {
   std::mt19937 random(7);
-  const ResidualForm form{.dtypes = {DType::f32, DType::bf16}};
+  const ResidualForm form{.dtypes = {ResidualDType::f32, ResidualDType::bf16}};
   constexpr codec::EncodeSite kAll[] = {codec::EncodeSite::local, codec::EncodeSite::intra, codec::EncodeSite::owner};
   const auto entries_of = [](const ResidualStore& store) {
     std::map<ResidualKey, std::map<std::uint64_t, std::vector<float>>> entries;

@@ -19,9 +19,9 @@ namespace {
 constexpr std::uint32_t kTensors = 6;
 constexpr std::uint64_t kMemory = std::uint64_t{96} << 10;
 
-ResidualForm form_in_memory(DType dtype) { return {.dtypes = std::vector<DType>(kTensors, dtype)}; }
+ResidualForm form_in_memory(ResidualDType dtype) { return {.dtypes = std::vector<ResidualDType>(kTensors, dtype)}; }
 
-ResidualForm form_in_file(DType dtype, const test::ScratchFolder& folder) {
+ResidualForm form_in_file(ResidualDType dtype, const test::ScratchFolder& folder) {
   ResidualForm form = form_in_memory(dtype);
   form.places.resize(kTensors, ResidualPlace{folder.path().string(), kMemory});
   return form;
@@ -120,7 +120,7 @@ TEST(SpilledResiduals, HoldWhatMemoryHoldsThroughEveryChange) {
   const std::uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   const test::ScratchFolder folder;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const ResidualDType dtype : {ResidualDType::f32, ResidualDType::bf16, ResidualDType::int8}) {
     for (const bool undoes : {false, true}) {
       ResidualStore spilled(form_in_file(dtype, folder));
       ResidualStore plain(form_in_memory(dtype));
@@ -158,7 +158,7 @@ TEST(SpilledResiduals, ACommitThatWasPreparedReadsNothing) {
   constexpr std::uint64_t kCount = 200'000;
   const ResidualKey key{0, codec::EncodeSite::local};
   ResidualStore store;
-  store.set_form(form_in_file(DType::f32, folder));
+  store.set_form(form_in_file(ResidualDType::f32, folder));
   store.keep(key, 0, kCount);
   store.remember();
   const std::vector<float> some(kCount / 2, 1.0F);

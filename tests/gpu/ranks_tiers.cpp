@@ -13,7 +13,7 @@ namespace {
 using exchange::TierPartition;
 using exchange::Tiers;
 
-constexpr std::chrono::seconds kTimeout{30};
+constexpr std::chrono::seconds kTiersTimeout{30};
 constexpr std::uint64_t kCount = 100'007;
 
 float value_of(std::uint64_t element, int rank, std::uint32_t step) {
@@ -104,7 +104,7 @@ void check_call(Check& check, const World& world, exchange::CudaDevice& device, 
                                            .name = "tiers"});
     device.advance(word.as<std::uint32_t>());
     device.lead_caller();
-    device.wait(device.mark(), kTimeout);
+    device.wait(device.mark(), kTiersTimeout);
     reference.step = step;
     std::vector<std::byte> wanted(kCount * sizeof(float));
     reference.make(sums_of(*tiers, lanes, *resolved.node_sums, step), residuals, wanted);

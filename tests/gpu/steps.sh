@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What tests/gpu/check and collective share: they source it after they set here, out, budget and program.
+# Where a script sets one_log, all logs are in that file.
 # shellcheck disable=SC2034,SC2154 # variables are shared with those scripts
 
 say() { printf '==> [%3d s] %s\n' "$SECONDS" "$*"; }
@@ -31,7 +32,8 @@ row() { (IFS=$'\t' && printf '%s\n' "$*") >>"$rows"; }
 # LEAST. The program's rows follow the step's own. `status` is its exit status.
 status=0
 step() {
-  local name=$1 limit=$2 least=$3 left=$((budget - SECONDS)) log=$out/logs/$1.log begun=$SECONDS verdict=ok note=''
+  local name=$1 limit=$2 least=$3 left=$((budget - SECONDS)) log=$out/logs/$1.log begun=$SECONDS verdict=ok note='' where=logs/$1.log
+  [ -z "${one_log-}" ] || where=${one_log##*/}
   shift 3
   status=0
   if [ "$left" -lt "$least" ]; then
@@ -48,7 +50,7 @@ step() {
     0) ;;
     77) verdict=skipped note=$(tail -n 1 "$log") ;;
     124 | 137) verdict=failed note="out of time after $limit s" ;;
-    *) verdict=failed note="exit status $status, see logs/$name.log" ;;
+    *) verdict=failed note="exit status $status, see $where" ;;
   esac
   row "$name" "$name" "$((SECONDS - begun))" s '' "$verdict" "$(tr '\t' ' ' <<<"$note")"
   [ ! -s "$out/step.tsv" ] || sed "s/^/$name\t/" "$out/step.tsv" >>"$rows"
@@ -57,6 +59,7 @@ step() {
     say "$name FAILED: $note"
     grep -m 12 -E 'FAILED|[Ee]rror|ERROR' "$log" || tail -n 12 "$log"
   fi
+  [ -z "${one_log-}" ] || { echo "==> $name" && cat "$log" && rm "$log"; } >>"$one_log"
   [ "$status" = 0 ]
 }
 # without STEP WHY adds a row for a step that cannot be made here.
@@ -70,6 +73,7 @@ report_all() {
   fact seconds "$SECONDS"
   local ended=0
   "$here/report" "$machine" "$rows" "$out/check.json" | tee "$out/check.txt" || ended=1
-  echo "tests/gpu/check: $out/check.txt, check.json, logs/"
+  local logs=${one_log:-logs/}
+  echo "tests/gpu/check: $out/check.txt, check.json, ${logs#"$out/"}"
   return $ended
 }

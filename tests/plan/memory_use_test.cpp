@@ -47,6 +47,36 @@ TEST(MemoryUse, CountsResidualsInTheirDtype) {
   EXPECT_THAT(plan.explain(), Not(HasSubstr("dtype = ")));
 }
 
+TEST(MemoryUse, CountsBlocksOfInt8OfEveryTensor) {
+  const std::string rule = "[defaults]\ncodec = \"int4\"\nsmall = \"off\"\nresiduals = { dtype = \"int8\" }\n";
+  EXPECT_EQ(memory_of(plan_with(rule, {.world_size = 4})).local, kCount / 64 * 65);
+  EXPECT_THAT(plan_with(rule, {.world_size = 4}).explain(), Not(HasSubstr("dtype = ")));
+  // Tensors are fused in reverse order: 70 elements in two blocks, then 100, which begin in the second block, in two.
+  const Plan fused = make_plan(Policy::parse("version = 1\n" + rule),
+                               {{"a", 100, DType::f32, 2}, {"b", 70, DType::f32, 2}}, {.world_size = 2});
+  ASSERT_EQ(fused.buckets.size(), 1U);
+  EXPECT_EQ(memory_of(fused).local, (2 + 2) * 65U);
+}
+
+// Encrypted copies are as large as the frames and their seals, in whole pages, and follow in_flight.
+TEST(MemoryUse, CountsEncryptedCopies) {
+  const std::string small = "[bucket]\nin_flight = \"64KiB\"\nchunk = \"16KiB\"\n[defaults]\ncodec = \"exact\"\n";
+  for (const std::string& policy : {std::string("[defaults]\ncodec = \"int8\"\n"), small}) {
+    const MemoryUse plain = memory_of(plan_with(policy, {.world_size = 4}));
+    const Plan plan = plan_with(policy, {.world_size = 4, .sealed = true});
+    const MemoryUse sealed = memory_of(plan);
+    EXPECT_EQ(plain.sealed, 0U);
+    EXPECT_EQ(sealed.frames, plain.frames);
+    EXPECT_GE(sealed.sealed, sealed.frames);
+    EXPECT_LE(sealed.sealed, 2 * sealed.frames);
+    EXPECT_EQ(sealed.session(), plain.session() + sealed.sealed);
+    EXPECT_THAT(plan.explain(), HasSubstr("encrypted copies of frames, at most"));
+  }
+  EXPECT_EQ(memory_of(plan_with(small, {.world_size = 1, .sealed = true})).sealed, 0U);
+  EXPECT_LT(memory_of(plan_with(small, {.world_size = 4, .sealed = true})).sealed,
+            memory_of(plan_with("[defaults]\ncodec = \"exact\"\n", {.world_size = 4, .sealed = true})).sealed);
+}
+
 // A bucket that auto may send as int4 may keep residuals from the first such step on.
 TEST(MemoryUse, CountsTheMostOfAllLevelsAndStages) {
   const PlanOptions options{.world_size = 2};
@@ -130,12 +160,29 @@ TEST(MemoryUse, FramesStayWithinTheirBound) {
   EXPECT_LE(free.frames, 3 * kBytes);
 }
 
+// A native sum copies its bucket whole, where frames of chunks take less. Mutation tried: native sums are not counted.
+TEST(MemoryUse, CountsTheCopyOfANativeSum) {
+  const std::string dense = "[bucket]\nin_flight = \"256KiB\"\n[defaults]\nalgorithm = \"dense\"\n";
+  const auto frames = [](const std::string& policy, const PlanOptions& options) {
+    return memory_of(plan_with(policy, options)).frames;
+  };
+  const PlanOptions one_node{.world_size = 2, .nodes = {0, 0}, .native_sums = true};
+  EXPECT_LT(frames(dense, {.world_size = 2}), kBytes);
+  EXPECT_EQ(frames(dense, one_node), kBytes);
+  EXPECT_LT(frames(dense, {.world_size = 2, .nodes = {0, 1}, .native_sums = true}), kBytes)
+      << "only a sum in the call is that large";
+  EXPECT_EQ(frames("deterministic = true\n" + dense, one_node), frames(dense, {.world_size = 2}));
+  EXPECT_THAT(plan_with(dense, one_node).explain(),
+              HasSubstr("frames, or buckets that the transport sums, at most   4MiB\n"));
+}
+
 TEST(MemoryUse, SaysWhatTheNextSmallerChoicesSave) {
   const std::string text = plan_with("[[rule]]\nmatch = \"weight\"\ncodec = \"int4\"\n", {.world_size = 4}).explain();
   EXPECT_THAT(text, HasSubstr("residuals of its own values      4MiB\n"));
   EXPECT_THAT(text, HasSubstr("residuals of its sums            1MiB\n"));
   EXPECT_THAT(text, HasSubstr("rule 1 (weight): int8 without error feedback saves 5MiB\n"));
   EXPECT_THAT(text, HasSubstr("rule 1 (weight): residuals = { dtype = \"bf16\" } saves 2.5MiB\n"));
+  EXPECT_THAT(text, HasSubstr("rule 1 (weight): residuals = { dtype = \"int8\" } saves 3.73MiB\n"));
   EXPECT_THAT(plan_with("[defaults]\ncodec = \"int8\"\n", {.world_size = 4}).explain(),
               Not(HasSubstr("error feedback saves")));
   EXPECT_THAT(plan_with("[defaults]\ncodec = \"int4\"\n", {.world_size = 1}).explain(), Not(HasSubstr("memory of")));

@@ -96,10 +96,10 @@ TEST(Policy, SaysHowResidualsAreKept) {
       "[defaults]\nresiduals = { dtype = \"bf16\" }\n[[rule]]\nmatch = \"a\"\nresiduals = { dtype = \"f32\" }\n"
       "[[rule]]\nmatch = \"b\"\ncodec = \"int4\"\n[[rule]]\nmatch = \"c\"\nresiduals = { store = \"file:/tmp\", "
       "memory = \"1GiB\" }\n");
-  EXPECT_EQ(Policy().defaults.residuals.dtype, DType::f32);
-  EXPECT_EQ(policy.defaults.residuals, (Residuals{.dtype = DType::bf16}));
+  EXPECT_EQ(Policy().defaults.residuals.dtype, ResidualDType::f32);
+  EXPECT_EQ(policy.defaults.residuals, (Residuals{.dtype = ResidualDType::bf16}));
   EXPECT_EQ(policy.rules.at(0).policy.residuals, Residuals{}) << "a rule's table replaces the whole one";
-  EXPECT_EQ(policy.rules.at(1).policy.residuals.dtype, DType::bf16);
+  EXPECT_EQ(policy.rules.at(1).policy.residuals.dtype, ResidualDType::bf16);
   EXPECT_EQ(policy.rules.at(2).policy.residuals, (Residuals{.store = "file:/tmp", .memory = 1ULL << 30}));
 }
 
@@ -211,10 +211,8 @@ TEST(Policy, BadValues) {
            {"[defaults]\nerror_feedback = \"yes\"", "2:18",
             "unknown error_feedback \"yes\"; write \"auto\", \"on\" or \"off\""},
            {"[defaults]\nresiduals = \"bf16\"", "2:13", "residuals must be a table such as { dtype = \"bf16\" }"},
-           {"[defaults]\nresiduals = { dtype = \"int8\" }", "2:23",
-            "residuals in int8 are not supported, since their bits would depend on how tensors are fused into buckets; "
-            "write \"bf16\""},
-           {"[defaults]\nresiduals = { dtype = \"f16\" }", "2:23", "unknown dtype \"f16\"; write \"f32\" or \"bf16\""},
+           {"[defaults]\nresiduals = { dtype = \"f16\" }", "2:23",
+            "unknown dtype \"f16\"; write \"f32\", \"bf16\" or \"int8\""},
            {"[defaults]\nresiduals = { store = \"/tmp\", memory = 1 }", "2:23", "store \"/tmp\"; write \"file:DIR\""},
            {"[defaults]\nresiduals = { memory = \"1GiB\" }", "2:13", "memory without store in residuals; write both"},
            {"[defaults]\nresiduals = { store = \"file:/tmp\" }", "2:13", "store without memory in residuals"},

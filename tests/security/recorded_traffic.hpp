@@ -1,6 +1,8 @@
 // Keeps a copy of every message that ranks send, as somebody on the network could.
 #pragma once
 
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -18,16 +20,29 @@ struct RecordedMessage {
   std::vector<std::byte> bytes;
 };
 
+/// Whether the message is a frame, sealed or not.
+inline bool is_frame(const RecordedMessage& message) {
+  return message.bytes.size() >= 32 && std::memcmp(message.bytes.data(), "GRW1", 4) == 0;
+}
+
 class Traffic {
  public:
+  using Observer = std::function<void(const RecordedMessage& message)>;
+  /// `observer` is called for each message, by one thread at a time.
+  explicit Traffic(Observer observer = {}) : observer_(std::move(observer)) {}
+
   void add(RecordedMessage message) {
     const std::lock_guard lock(mutex_);
+    if (observer_) {
+      observer_(message);
+    }
     messages_.push_back(std::move(message));
   }
   /// To be called when no rank sends.
   [[nodiscard]] const std::vector<RecordedMessage>& messages() const noexcept { return messages_; }
 
  private:
+  Observer observer_;
   std::mutex mutex_;
   std::vector<RecordedMessage> messages_;
 };

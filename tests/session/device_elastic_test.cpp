@@ -46,9 +46,10 @@ Session on_device(std::shared_ptr<Processes> processes, const Policy& policy, co
 }
 
 Plan over_device(Plan plan) {
-  constexpr std::string_view kNarrow = "residuals = { dtype = \"bf16\" }\n";  // devices keep f32
-  if (const std::size_t at = plan.policy.find(kNarrow); at != std::string::npos) {
-    plan.policy.erase(at, kNarrow.size());
+  for (const std::string_view narrow : {"residuals = { dtype = \"bf16\" }\n", "residuals = { dtype = \"int8\" }\n"}) {
+    if (const std::size_t at = plan.policy.find(narrow); at != std::string::npos) {
+      plan.policy.erase(at, narrow.size());  // devices keep f32
+    }
   }
   plan.device_frames = true;
   plan.make_session = [](std::shared_ptr<Processes> processes, const Policy& policy, const SessionOptions& options) {

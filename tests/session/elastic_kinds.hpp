@@ -35,7 +35,7 @@ inline const Kind kPolicies[] = {
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n", true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", false},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nresiduals = { dtype = \"bf16\" }\n", true},
-    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false, true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nresiduals = { dtype = \"int8\" }\n", false, true},
     {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\ndecay = 0.8\n", false},
     {"[[rule]]\nmatch = \"*\"\nsync = { every = 2 }\n", true},
     {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nsync = { every = 2, from_step = 2 }\n", .skips = 1},

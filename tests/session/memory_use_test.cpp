@@ -35,6 +35,10 @@ TEST(MemoryUse, ForecastsTheResidualsOfEveryRank) {
       {"[defaults]\ncodec = \"int4\"\nalgorithm = \"hierarchical\"\n", {0, 0, 1, 1}, true},
       {"[defaults]\ncodec = \"int4\"\nwarmup = [ { until_step = 1, codec = \"int8\" } ]\n", {0, 1, 2}, true},
       {"[[rule]]\nmatch = \"layer*\"\ncodec = \"int2\"\n", {0, 1}, true},
+      {"[defaults]\ncodec = \"int4\"\nresiduals = { dtype = \"int8\" }\n", {0, 1, 2}, true},
+      {"[defaults]\ncodec = \"int4\"\nalgorithm = \"hierarchical\"\nresiduals = { dtype = \"int8\" }\n",
+       {0, 0, 1, 1},
+       true},
   };
   for (const Case& one : cases) {
     const Policy policy = Policy::parse("version = 1\n" + std::string(one.policy));

@@ -147,7 +147,7 @@ TEST(OptimizerAdamW, AFrozenSecondMomentStaysAndWhatItDoesNotKnowToo) {
 }
 
 // Mutations tried: the powers of beta are not saved; the loss scale is not saved; the scale is not recomputed.
-TEST(Optimizer, ASavedStateGoesOnBitByBit) {
+void expect_to_go_on_bit_by_bit(bool packed) {
   AdamW whole;
   whole.set_loss_scale(8);
   Model model;
@@ -158,7 +158,7 @@ TEST(Optimizer, ASavedStateGoesOnBitByBit) {
   }
   std::stringstream state;
   state << "before";
-  whole.save(state);
+  whole.save(state, packed);
   state << "after";
   Model resumed = model;
   AdamW again;
@@ -179,14 +179,32 @@ TEST(Optimizer, ASavedStateGoesOnBitByBit) {
   }
 }
 
-TEST(Optimizer, ABadStateIsAnErrorAndChangesNothing) {
+TEST(Optimizer, ASavedStateGoesOnBitByBit) { expect_to_go_on_bit_by_bit(false); }
+
+TEST(Optimizer, APackedStateGoesOnBitByBit) { expect_to_go_on_bit_by_bit(true); }
+
+TEST(Optimizer, APackedStateIsSmaller) {
+  Sgd optimizer;
+  std::vector<float> parameter(100'000), gradient(100'000);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] = static_cast<float>(std::sin(static_cast<double>(i)));
+  }
+  optimizer.add("w", parameter, gradient);
+  optimizer.step({});
+  std::ostringstream plain, packed;
+  optimizer.save(plain);
+  optimizer.save(packed, true);
+  EXPECT_LT(packed.str().size(), plain.str().size() * 95 / 100);
+}
+
+void expect_bad_states_to_be_errors(bool packed) {
   AdamW optimizer;
   Model model;
   model.add_to(optimizer);
   model.fill(0);
   optimizer.step({});
   std::stringstream saved;
-  optimizer.save(saved);
+  optimizer.save(saved, packed);
   const std::string bytes = saved.str();
   const auto load = [&](const std::string& text) {
     std::istringstream stream(text);
@@ -206,9 +224,13 @@ TEST(Optimizer, ABadStateIsAnErrorAndChangesNothing) {
   sgd.save(other);
   EXPECT_EQ(load(other.str()).code(), ErrorCode::mismatch);
   std::ostringstream after;
-  optimizer.save(after);
+  optimizer.save(after, packed);
   EXPECT_EQ(after.str(), bytes);
 }
+
+TEST(Optimizer, ABadStateIsAnErrorAndChangesNothing) { expect_bad_states_to_be_errors(false); }
+
+TEST(Optimizer, ABadPackedStateIsAnErrorAndChangesNothing) { expect_bad_states_to_be_errors(true); }
 
 // A copy of the memory that state() names makes another optimizer equal. Mutations tried, each fails here: without the
 // scale; without the powers of beta; load() moves the memory that it names.

@@ -64,7 +64,7 @@ TEST(StateFile, APipeIsNotWaitedFor) {
   session.load(folder.path());
 }
 
-std::string bytes_of_a_state(DType residuals = DType::f32) {
+std::string bytes_of_a_state(ResidualDType residuals = ResidualDType::f32) {
   session::SavedState state;
   state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
   state.residuals.push_back({{1, codec::EncodeSite::local}, {5, exchange::ResidualStore::Values(15, residuals)}});
@@ -107,8 +107,9 @@ TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   int loaded = 0;
+  constexpr ResidualDType kDTypes[] = {ResidualDType::f32, ResidualDType::bf16, ResidualDType::int8};
   for (int round = 0; round < 4000; ++round) {
-    const std::string good = bytes_of_a_state(round % 2 == 0 ? DType::f32 : DType::bf16);
+    const std::string good = bytes_of_a_state(kDTypes[round % 3]);
     std::string bad = good;
     for (std::uint32_t flips = 1 + random() % 3; flips > 0; --flips) {
       bad[24 + random() % (good.size() - 32)] = static_cast<char>(random());

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "gradwire/optimizer.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
@@ -53,6 +54,11 @@ TEST(WithoutZstd, SavingIsRefusedBeforehand) {
   expect_unsupported([&] { session.save(folder.path()); }, "save_as", kPlain);
   expect_unsupported([&] { session.checkpoint(folder.path(), std::span(&all, 1)); }, "save_as", kPlain);
   EXPECT_TRUE(session::complete_checkpoints(folder.path()).empty());
+
+  Sgd optimizer;
+  std::ostringstream state;
+  expect_unsupported([&] { optimizer.save(state, true); }, "save_as", kPlain);
+  EXPECT_EQ(state.str(), "");
 
   Table table(make_inproc_world(1)[0], {.rows = 10, .width = 2, .save_packed = true});
   expect_unsupported([&] { table.save(folder.path()); }, "save_as", kPlain);

@@ -53,7 +53,10 @@ void feedback() {
   must(gradwire_session_residual_bytes(session.get(), &bytes));
 }
 
-void narrow_residuals() { steps(with("int4", "residuals = { dtype = \"bf16\" }\n"), 2); }
+void narrow_residuals() {
+  steps(with("int4", "residuals = { dtype = \"bf16\" }\n"), 2);
+  steps(with("int4", "residuals = { dtype = \"int8\" }\n"), 2);
+}
 
 void automatic() { steps(with("auto"), 3); }
 void hierarchical() { steps(with("int8", "algorithm = \"hierarchical\"\n"), 1); }

@@ -123,6 +123,25 @@ TEST(TableMessage, RequestsArriveAsSent) {
   EXPECT_THROW(static_cast<void>(decode_pull(longer, 71, 0)), Error);
 }
 
+TEST(TableMessage, RequestsToRelaysAndTicksArriveAsSent) {
+  const PullRequest request{.number = 9, .clock = 4, .ids = {1, 5}, .known = {0, 12}, .generation = 7};
+  const TableMessage message = encode_pull(request);
+  EXPECT_EQ(message.head.kind, MessageKind::relayed_pull);
+  EXPECT_EQ(decode_pull(message, 71, 0).generation, 7U);
+  EXPECT_EQ(decode_pull(message, 71, 0).known, request.known);
+  RelayedRows::Note note{.answered = 12};
+  EXPECT_EQ(decode_tick(encode_tick(note), 71, 0).answered, 12U);
+  EXPECT_FALSE(decode_tick(encode_tick(note), 71, 0).announced);
+  for (const Ids& ids : {Ids{}, Ids{3, 70}}) {
+    note.announced = ids;
+    TableMessage tick = encode_tick(note);
+    seal(tick, true);
+    EXPECT_NO_THROW(check_head(tick.head, {.rows = 71, .width = 1}, 0));
+    EXPECT_EQ(decode_tick(tick, 71, 0).announced, ids);
+  }
+  EXPECT_THROW(static_cast<void>(decode_tick(encode_tick(note), 70, 0)), Error);
+}
+
 TEST(TableMessage, RowsArriveAsTheirCodecSays) {
   const Ids ids{2, 3, 9};
   std::vector<float> values(15);
@@ -200,7 +219,10 @@ TEST(TableMessage, HeadsThatPromiseMoreThanATableHasAreErrors) {
   EXPECT_NE(text_of(MessageKind::text, 0, (1U << 20U) + 1), "fine");
   EXPECT_EQ(text_of(MessageKind::text, 1, 10), "fine");
   EXPECT_NE(text_of(MessageKind::text, 2, 10), "fine") << "there is no such topic";
-  EXPECT_NE(text_of(static_cast<MessageKind>(7), 0, 0), "fine");
+  EXPECT_NE(text_of(MessageKind::relayed_pull, 1, 35), "fine");
+  EXPECT_NE(text_of(MessageKind::tick, 1, 11), "fine");
+  EXPECT_NE(text_of(MessageKind::tick, 1 << 20, RelayedRows::kMost * 10 + 1), "fine");
+  EXPECT_NE(text_of(static_cast<MessageKind>(8), 0, 0), "fine");
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   EXPECT_EQ(largest_payload({.kind = MessageKind::push, .count = kMost}, {.rows = kMost, .width = 4096}), kMost);
 }

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "memory/process_pool.hpp"
@@ -22,7 +24,7 @@ constexpr std::uint64_t kMemory = 1200 << 10;
 
 class TieredShard : public testing::Test {
  protected:
-  /// With the least memory, in which some hundred of `rows` fit.
+  /// The shard has the least memory that is possible, in which some hundred of `rows` fit.
   [[nodiscard]] Shard::Settings settings(RowOptimizer optimizer, std::uint32_t width,
                                          std::uint64_t rows = 20000) const {
     return {.name = "t",
@@ -107,6 +109,10 @@ struct Operations {
         pair.tiered.assign(which, floats.data());
         pair.plain.assign(which, floats.data());
         break;
+      case 1:
+        pair.tiered.apply_behind(which, floats.data());
+        pair.plain.apply(which, floats.data());
+        break;
       default: pair.tiered.apply(which, floats.data()); pair.plain.apply(which, floats.data());
     }
   }
@@ -150,6 +156,7 @@ TEST_F(TieredShard, DoesWhatOneInMemoryDoes) {
             break;
           case 1:
             if (pairs.size() > 1) {
+              pairs.back().tiered.settle_all();
               expect_same(pairs.back().tiered, pairs.back().plain);
               pairs.erase(pairs.begin() + static_cast<std::ptrdiff_t>(operations.random() % pairs.size()));
             }
@@ -159,7 +166,8 @@ TEST_F(TieredShard, DoesWhatOneInMemoryDoes) {
         }
         ASSERT_FALSE(HasFatalFailure());
       }
-      for (const Pair& pair : pairs) {
+      for (Pair& pair : pairs) {
+        pair.tiered.settle_all();
         expect_same(pair.tiered, pair.plain);
       }
       if (width == 64) {
@@ -282,6 +290,39 @@ TEST_F(TieredShard, RefusesLittleMemoryAndUnknownStores) {
     }
   };
   EXPECT_THAT(error_of(fill).what(), HasSubstr("does not hold the index of"));
+}
+
+// Mutation tried: use() does not wait for late changes.
+TEST_F(TieredShard, PushesToRowsInTheFileDoNotWait) {
+  Shard tiered(settings(RowOptimizer::adagrad, 64));
+  Shard plain(in_memory(settings(RowOptimizer::adagrad, 64)));
+  Operations operations{.random = std::mt19937_64(1), .rows = 20000, .width = 64};
+  Ids ids(100);
+  for (std::uint64_t first = 0; first < 20000; first += ids.size()) {
+    std::iota(ids.begin(), ids.end(), first);
+    const std::vector<float> values = operations.values(ids.size());
+    tiered.assign(ids, values.data());
+    plain.assign(ids, values.data());
+  }
+  std::iota(ids.begin(), ids.end(), 300U);  // these have left memory
+  ASSERT_FALSE(tiered.in_memory(ids));
+  for (int push = 0; push < 2; ++push) {  // the second one must not come before the first
+    const std::vector<float> gradients = operations.values(ids.size());
+    tiered.apply_behind(ids, gradients.data());
+    plain.apply(ids, gradients.data());
+    EXPECT_TRUE(tiered.has_late() || push > 0);
+  }
+  for (const std::uint64_t id : {305U, 399U}) {
+    tiered.use(id, nullptr, [&](const float* values, std::uint64_t version) {
+      EXPECT_EQ(std::memcmp(values, plain.find(id).data(), 64 * sizeof(float)), 0) << "row " << id;
+      EXPECT_EQ(version, plain.version(id));
+    });
+  }
+  EXPECT_FALSE(tiered.has_late());
+  tiered.apply_behind(Ids{2000}, operations.values(1).data());
+  const Shard copy = tiered.copy();
+  EXPECT_FALSE(tiered.has_late());
+  EXPECT_NE(std::memcmp(copy.find(2000).data(), plain.find(2000).data(), 64 * sizeof(float)), 0);
 }
 
 }  // namespace

@@ -7,21 +7,9 @@
 #include "gradwire/error.hpp"
 
 namespace gradwire {
-namespace {
 
-DType checked_residuals(DType dtype) {
-  if (dtype != DType::f32 && dtype != DType::bf16) {
-    throw Error(ErrorCode::unsupported, "FeedbackBuffer: residuals are f32 or bf16, not " +
-                                            std::string(to_string(dtype)) + "; give one of the two");
-  }
-  return dtype;
-}
-
-}  // namespace
-
-FeedbackBuffer::FeedbackBuffer(std::uint64_t count, DType dtype)
-    : state_(std::make_unique<State>(
-          State{.count = count, .store = exchange::ResidualStore({.dtypes = {checked_residuals(dtype)}})})) {}
+FeedbackBuffer::FeedbackBuffer(std::uint64_t count, ResidualDType dtype)
+    : state_(std::make_unique<State>(State{.count = count, .store = exchange::ResidualStore({.dtypes = {dtype}})})) {}
 FeedbackBuffer::FeedbackBuffer(FeedbackBuffer&&) noexcept = default;
 FeedbackBuffer& FeedbackBuffer::operator=(FeedbackBuffer&&) noexcept = default;
 FeedbackBuffer::~FeedbackBuffer() = default;

@@ -38,7 +38,7 @@ void BucketResiduals::begin(const ResidualUse& use) {
   const auto keep = [this](EncodeSite site, const ResidualUse::Range& range) {
     for_each_piece(range.first, range.count,
                    [&](const BucketPart& part, std::uint64_t inside, std::uint64_t, std::uint64_t count) {
-                     store_.keep(key_of(part, site), inside, count);
+                     store_.keep(key_of(part, site), inside, count, part.offset + inside);
                    });
   };
   for (const BucketPart& part : parts_) {

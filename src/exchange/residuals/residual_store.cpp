@@ -49,16 +49,29 @@ void fold_into(ResidualStore::Values& residuals, std::uint64_t first, std::uint6
 
 }  // namespace
 
-void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
-  if (count == 0 ? has(key) : range_of(key, offset, count) != nullptr) {
+ResidualRounding ResidualStore::rounding_of_blocks(const ResidualKey& key, const Values& values) {
+  const bool rounds = values.dtype() == ResidualDType::int8;
+  return rounding(key, ResidualRounding::Use::change, rounds ? changes_++ : changes_);
+}
+
+void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count,
+                         std::optional<std::uint64_t> position) {
+  if (count == 0) {
+    if (!has(key)) {
+      note_change(key);
+      ranges_[key];
+    }
+    return;
+  }
+  const Range* covers = range_of(key, offset, count);
+  if (covers != nullptr && (!position || covers->values.has_blocks_at(offset - covers->offset, *position))) {
     return;
   }
   note_change(key);
   std::vector<Range>& ranges = ranges_[key];
-  if (count == 0) {
-    return;
-  }
-  Range kept{offset, Values(count, form_.dtype_of(key.tensor), spill_of(key.tensor))};
+  const ResidualDType dtype = form_.dtype_of(key.tensor);
+  const std::uint64_t lead = dtype == ResidualDType::int8 ? position.value_or(0) % kResidualBlock : 0;
+  Range kept{offset, Values(count, dtype, spill_of(key.tensor), static_cast<std::uint32_t>(lead))};
   std::vector<Range> all;
   for (const Range& range : ranges) {
     const Overlap moved = overlap(range, offset, count);
@@ -68,7 +81,8 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
     }
     const std::uint64_t first = moved.begin - range.offset;
     const std::uint64_t past = moved.end - range.offset;
-    kept.values.copy(moved.begin - offset, past - first, range.values, first);
+    kept.values.copy(moved.begin - offset, past - first, range.values, first, rounding_of_blocks(key, kept.values),
+                     moved.begin);
     if (first > 0) {
       all.push_back({range.offset, range.values.part(0, first)});
     }
@@ -81,7 +95,7 @@ void ResidualStore::keep(const ResidualKey& key, std::uint64_t offset, std::uint
 }
 
 void ResidualStore::add(const ResidualKey& key, std::uint64_t offset, const Values& values, float factor) {
-  keep(key, offset, values.size());
+  keep(key, offset, values.size(), range_of(key, offset, values.size()) ? std::nullopt : std::optional(values.lead()));
   note_change(key);
   if (values.empty()) {
     return;
@@ -159,7 +173,7 @@ void ResidualStore::multiply(float factor) {
 void ResidualStore::set_form(ResidualForm form) {
   form_ = std::move(form);
   for (auto& [key, ranges] : ranges_) {
-    const DType dtype = form_.dtype_of(key.tensor);
+    const ResidualDType dtype = form_.dtype_of(key.tensor);
     const ResidualValues::Spill spill = ranges.empty() ? nullptr : spill_of(key.tensor);
     for (Range& range : ranges) {
       if (dtype != range.values.dtype() || !range.values.lies_in(spill)) {
@@ -178,7 +192,12 @@ void ResidualStore::set_form(ResidualForm form) {
   count_change_between_steps();
 }
 
-ResidualStore ResidualStore::empty_beside(ResidualForm form) const {
+ResidualStore ResidualStore::empty_beside(ResidualForm form) {
+  for (const std::optional<ResidualPlace>& place : form.places) {
+    if (place) {
+      static_cast<void>(spill_at(*place));
+    }
+  }
   ResidualStore store;
   store.spills_ = spills_;
   store.set_form(std::move(form));
@@ -200,6 +219,21 @@ ResidualValues::Spill ResidualStore::spill_of(std::uint32_t tensor) {
 }
 
 void ResidualStore::reserve(const ResidualPlace& place, std::uint64_t bytes) { spill_at(place)->reserve(bytes); }
+
+void ResidualStore::reserve_copy() {
+  for (const auto& [place, spill] : spills_) {
+    std::uint64_t room = 0;
+    for (const auto& [key, ranges] : ranges_) {
+      for (const Range& range : ranges) {
+        room +=
+            range.values.spill() == spill ? memory::SpillCache::room_of(range.values.byte_count(), place.memory) : 0;
+      }
+    }
+    if (room > 0) {
+      spill->reserve_beside(room);
+    }
+  }
+}
 
 void ResidualStore::drop(const ResidualKey& key) {
   if (has(key)) {

@@ -36,13 +36,13 @@ struct ResidualPlace {
 struct ResidualForm {
   static constexpr std::uint32_t kSeed = 0x67726164;
 
-  std::vector<DType> dtypes = {};                         // by tensor; f32 for tensors that it does not have
+  std::vector<ResidualDType> dtypes = {};                 // by tensor; f32 for tensors that it does not have
   std::uint32_t seed = kSeed;                             // of the stochastic rounding of values that are no f32
   std::uint32_t rank = 0;                                 // whose residuals these are
   std::vector<std::optional<ResidualPlace>> places = {};  // by tensor; none, also for other tensors: in memory
 
-  [[nodiscard]] DType dtype_of(std::uint32_t tensor) const noexcept {
-    return tensor < dtypes.size() ? dtypes[tensor] : DType::f32;
+  [[nodiscard]] ResidualDType dtype_of(std::uint32_t tensor) const noexcept {
+    return tensor < dtypes.size() ? dtypes[tensor] : ResidualDType::f32;
   }
   [[nodiscard]] const ResidualPlace* place_of(std::uint32_t tensor) const noexcept {
     return tensor < places.size() && places[tensor] ? &*places[tensor] : nullptr;
@@ -56,9 +56,9 @@ class ResidualStore {
 
   ResidualStore() = default;
   explicit ResidualStore(ResidualForm form) : form_(std::move(form)) {}
-  /// Returns an empty store of another form, which shares the files of this one, and their budgets of memory, where
-  /// both name the same places.
-  [[nodiscard]] ResidualStore empty_beside(ResidualForm form) const;
+  /// Returns an empty store of another form. The two share files, and their budgets of memory, where they name the same
+  /// places; this one makes all files of `form` for that, and keeps them until set_form().
+  [[nodiscard]] ResidualStore empty_beside(ResidualForm form);
 
   /// Consecutive elements of a tensor.
   struct Range {
@@ -69,8 +69,10 @@ class ResidualStore {
 
   /// Makes sure that one range covers elements [offset, offset + count) of the tensor at this site: all of it at
   /// `local`, the owned part at `owner`, the part summed for another node at `intra`. It is zero where nothing was
-  /// kept; residuals that other ranges held of these elements move there.
-  void keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
+  /// kept; residuals that other ranges held of these elements move there. `position` is where the first element lies in
+  /// its bucket: there, blocks of int8 begin at multiples of kResidualBlock. Without one any blocks serve.
+  void keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count,
+            std::optional<std::uint64_t> position = std::nullopt);
   /// Adds residuals that another store held, for example after a change of world size. Their dtype need not be the one
   /// of this store.
   void add(const ResidualKey& key, std::uint64_t offset, const Values& values, float factor);
@@ -106,6 +108,10 @@ class ResidualStore {
   /// Makes the scratch file of a place, if there is none yet, with room for so many bytes of residuals. Errors are
   /// those of memory::PageFile.
   void reserve(const ResidualPlace& place, std::uint64_t bytes);
+  /// Takes room in the files for a copy of all residuals that lie there.
+  void reserve_copy();
+  /// Returns the place of a tensor's residuals, whose file is made if there is none yet; null: memory.
+  [[nodiscard]] ResidualValues::Spill spill_of(std::uint32_t tensor);
 
   /// From here on undo() restores the residuals of this moment, or of the last commit().
   void remember();
@@ -159,8 +165,6 @@ class ResidualStore {
     std::uint64_t changes = 0;
   };
 
-  // Returns the place of a tensor's residuals, whose file is made if there is none yet; null: memory.
-  [[nodiscard]] ResidualValues::Spill spill_of(std::uint32_t tensor);
   [[nodiscard]] const ResidualValues::Spill& spill_at(const ResidualPlace& place);
   // The range that holds all of these elements; null if none does.
   [[nodiscard]] const Range* range_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
@@ -168,6 +172,8 @@ class ResidualStore {
   // The second buffer for elements that are about to be written.
   [[nodiscard]] Next& next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
   void note_change(const ResidualKey& key);  // later changes of this step are made in place
+  // The same for values whose blocks change between steps.
+  [[nodiscard]] ResidualRounding rounding_of_blocks(const ResidualKey& key, const Values& values);
   [[nodiscard]] ResidualRounding rounding(const ResidualKey& key, ResidualRounding::Use use,
                                           std::uint64_t number) const noexcept {
     return {form_.seed, form_.rank, key.tensor, key.site, use, number};

@@ -37,6 +37,9 @@ void copy_past_caches(const float* from, std::uint64_t count, float* to) {
 void ResidualStore::write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values,
                           std::uint64_t step) {
   Range& range = *range_of(key, offset, count);
+  if (undo_ && !range.values.whole_blocks(offset - range.offset, count)) {
+    note_change(key);  // the rest of a block is the last step's
+  }
   const bool in_place = !undo_ || undo_->reshaped.contains(key);
   Values& to = in_place ? range.values : next_of(key, offset, count).values;
   const std::uint64_t first = offset - range.offset;
@@ -112,7 +115,7 @@ std::vector<Elements> without(const std::vector<Elements>& runs, const std::vect
 template <class Elements>
 void copy(const std::vector<Elements>& runs, const ResidualStore::Values& from, ResidualStore::Values& to) {
   for (const Elements& run : runs) {
-    to.copy(run.begin, run.end - run.begin, from, run.begin);
+    to.copy(run.begin, run.end - run.begin, from, run.begin, {}, 0);  // whole blocks, so nothing is rounded
   }
 }
 

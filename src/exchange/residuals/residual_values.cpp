@@ -4,10 +4,14 @@
 #include <bit>
 #include <cstring>
 
+#include "exchange/residuals/residual_blocks.hpp"
 #include "kernels/philox.hpp"
 
 namespace gradwire::exchange {
 namespace {
+
+// Positions count from the first element of the first block.
+constexpr std::uint64_t block_of(std::uint64_t position) { return position / kResidualBlock; }
 
 std::uint16_t* halves(std::byte* bytes) { return reinterpret_cast<std::uint16_t*>(bytes); }
 const std::uint16_t* halves(const std::byte* bytes) { return reinterpret_cast<const std::uint16_t*>(bytes); }
@@ -29,12 +33,6 @@ bool any_nonzero_bits(const std::byte* values, std::uint64_t count) {
     }
   }
   return false;
-}
-
-void widen(const std::uint16_t* from, std::uint64_t count, float* to) {
-  for (std::uint64_t i = 0; i < count; ++i) {
-    to[i] = kernels::from_bf16(from[i]);
-  }
 }
 
 // Rounds f32 values; `index` is that of the first one in its tensor.
@@ -67,8 +65,18 @@ kernels::RoundingKey ResidualRounding::key(std::uint32_t index_high) const noexc
   return {{random.word[0], random.word[1]}};
 }
 
-ResidualValues::ResidualValues(std::uint64_t count, DType dtype, const Spill& spill) : dtype_(dtype) {
-  const std::size_t bytes = count * element_bytes(dtype);
+std::uint64_t residual_bytes_of(ResidualDType dtype, std::uint64_t count, std::uint32_t lead) noexcept {
+  switch (dtype) {
+    case ResidualDType::f32: return count * sizeof(float);
+    case ResidualDType::bf16: return count * sizeof(std::uint16_t);
+    case ResidualDType::int8: return count == 0 ? 0 : block_of(lead + count - 1) * kBlockBytes + kBlockBytes;
+  }
+  return 0;
+}
+
+ResidualValues::ResidualValues(std::uint64_t count, ResidualDType dtype, const Spill& spill, std::uint32_t lead)
+    : dtype_(dtype), lead_(lead), count_(count) {
+  const std::size_t bytes = residual_bytes_of(dtype, count, lead);
   if (spill != nullptr && bytes >= memory::kFileUnit) {
     spilled_ = memory::SpilledBytes(spill, bytes);
   } else {
@@ -76,7 +84,7 @@ ResidualValues::ResidualValues(std::uint64_t count, DType dtype, const Spill& sp
   }
 }
 
-ResidualValues::ResidualValues(std::span<const float> values) : bytes_(std::as_bytes(values)) {}
+ResidualValues::ResidualValues(std::span<const float> values) : count_(values.size()), bytes_(std::as_bytes(values)) {}
 
 bool ResidualValues::lies_in(const Spill& spill) const noexcept {
   return byte_count() < memory::kFileUnit || spilled_.cache() == spill;
@@ -88,7 +96,7 @@ float ResidualValues::operator[](std::uint64_t index) const {
 }
 
 float* ResidualValues::floats() noexcept {
-  return dtype_ == DType::f32 && spilled_.empty() ? reinterpret_cast<float*>(bytes_.data()) : nullptr;
+  return dtype_ == ResidualDType::f32 && spilled_.empty() ? reinterpret_cast<float*>(bytes_.data()) : nullptr;
 }
 
 const float* ResidualValues::load(std::uint64_t first, std::uint64_t count, float* scratch) const {
@@ -99,101 +107,164 @@ const float* ResidualValues::look(std::uint64_t first, std::uint64_t count, floa
   return read(first, count, scratch, false);
 }
 
-const float* ResidualValues::read(std::uint64_t first, std::uint64_t count, float* scratch, bool loads) const {
-  const auto fetch = [&](std::uint64_t from, std::span<std::byte> to) {
-    const std::size_t begin = from * element_bytes(dtype_);
-    loads ? spilled_.load(begin, to) : spilled_.look(begin, to);
-  };
-  if (dtype_ == DType::f32) {
-    if (spilled_.empty()) {
-      return reinterpret_cast<const float*>(bytes_.data()) + first;
-    }
-    fetch(first, std::as_writable_bytes(std::span(scratch, count)));
-  } else if (spilled_.empty()) {
-    widen(halves(bytes_.data()) + first, count, scratch);
+void ResidualValues::get_bytes(std::size_t first, std::span<std::byte> to, bool loads) const {
+  if (spilled_.empty()) {
+    std::copy_n(bytes_.data() + first, to.size(), to.data());
   } else {
-    for_each_piece(count, [&](std::span<std::uint16_t> room, std::uint64_t done) {
-      fetch(first + done, std::as_writable_bytes(room));
-      widen(room.data(), room.size(), scratch + done);
-    });
+    loads ? spilled_.load(first, to) : spilled_.look(first, to);
+  }
+}
+
+void ResidualValues::put_bytes(std::size_t first, std::span<const std::byte> from) {
+  if (spilled_.empty()) {
+    std::copy(from.begin(), from.end(), bytes_.data() + first);
+  } else {
+    spilled_.store(first, from);
+  }
+}
+
+void ResidualValues::set_bytes(std::size_t first, std::span<const std::byte> from) {
+  if (spilled_.empty()) {
+    std::copy(from.begin(), from.end(), bytes_.data() + first);
+  } else {
+    spilled_.replace(first, from);
+  }
+}
+
+const float* ResidualValues::read(std::uint64_t first, std::uint64_t count, float* scratch, bool loads) const {
+  switch (dtype_) {
+    case ResidualDType::f32:
+      if (spilled_.empty()) {
+        return reinterpret_cast<const float*>(bytes_.data()) + first;
+      }
+      get_bytes(first * sizeof(float), std::as_writable_bytes(std::span(scratch, count)), loads);
+      break;
+    case ResidualDType::bf16:
+      if (spilled_.empty()) {
+        codec::widen_bf16(halves(bytes_.data()) + first, count, scratch);
+        break;
+      }
+      for_each_piece(count, [&](std::span<std::uint16_t> room, std::uint64_t done) {
+        get_bytes((first + done) * sizeof(std::uint16_t), std::as_writable_bytes(room), loads);
+        codec::widen_bf16(room.data(), room.size(), scratch + done);
+      });
+      break;
+    case ResidualDType::int8: read_blocks(first, count, scratch, loads); break;
   }
   return scratch;
 }
 
 void ResidualValues::store(std::uint64_t first, std::uint64_t count, const float* values,
                            const ResidualRounding& rounding, std::uint64_t index) {
-  if (dtype_ == DType::f32) {
-    if (spilled_.empty()) {
-      std::copy_n(values, count, floats() + first);
-    } else {
-      spilled_.store(first * sizeof(float), std::as_bytes(std::span(values, count)));
-    }
-  } else if (spilled_.empty()) {
-    narrow(rounding, index, values, count, halves(bytes_.data()) + first);
+  switch (dtype_) {
+    case ResidualDType::f32: put_bytes(first * sizeof(float), std::as_bytes(std::span(values, count))); break;
+    case ResidualDType::bf16:
+      if (spilled_.empty()) {
+        narrow(rounding, index, values, count, halves(bytes_.data()) + first);
+        break;
+      }
+      for_each_piece(count, [&](std::span<std::uint16_t> room, std::uint64_t done) {
+        narrow(rounding, index + done, values + done, room.size(), room.data());
+        spilled_.store((first + done) * sizeof(std::uint16_t), std::as_bytes(room));
+      });
+      break;
+    case ResidualDType::int8: store_blocks(first, count, values, rounding, index); break;
+  }
+}
+
+void ResidualValues::copy_bytes(std::size_t first, std::size_t count, const ResidualValues& from,
+                                std::size_t from_first) {
+  if (!spilled_.empty() && !from.spilled_.empty()) {
+    spilled_.copy(first, count, from.spilled_, from_first);
+  } else if (!spilled_.empty()) {
+    spilled_.replace(first, from.bytes().subspan(from_first, count));
+  } else if (!from.spilled_.empty()) {
+    from.spilled_.look(from_first, bytes().subspan(first, count));
   } else {
-    for_each_piece(count, [&](std::span<std::uint16_t> room, std::uint64_t done) {
-      narrow(rounding, index + done, values + done, room.size(), room.data());
-      spilled_.store((first + done) * sizeof(std::uint16_t), std::as_bytes(room));
-    });
+    std::copy_n(from.bytes_.data() + from_first, count, bytes_.data() + first);
   }
 }
 
 void ResidualValues::copy(std::uint64_t first, std::uint64_t count, const ResidualValues& from,
-                          std::uint64_t from_first) {
-  const std::size_t each = element_bytes(dtype_);
-  if (!spilled_.empty() && !from.spilled_.empty()) {
-    spilled_.copy(first * each, count * each, from.spilled_, from_first * each);
-  } else if (!spilled_.empty()) {
-    spilled_.replace(first * each, from.bytes().subspan(from_first * each, count * each));
-  } else if (!from.spilled_.empty()) {
-    from.spilled_.look(from_first * each, bytes().subspan(first * each, count * each));
+                          std::uint64_t from_first, const ResidualRounding& rounding, std::uint64_t index) {
+  if (in_blocks()) {
+    copy_blocks(first, count, from, from_first, rounding, index);
+    return;
+  }
+  const std::size_t each = residual_bytes_of(dtype_, 1, 0);
+  copy_bytes(first * each, count * each, from, from_first * each);
+}
+
+void ResidualValues::zero_bytes(std::size_t first, std::size_t count) {
+  if (spilled_.empty()) {
+    std::fill_n(bytes_.data() + first, count, std::byte{0});
   } else {
-    std::copy_n(from.bytes_.data() + from_first * each, count * each, bytes_.data() + first * each);
+    spilled_.fill_zero(first, count);
   }
 }
 
 void ResidualValues::fill_zero(std::uint64_t first, std::uint64_t count) {
-  const std::size_t each = element_bytes(dtype_);
-  if (!spilled_.empty()) {
-    spilled_.fill_zero(first * each, count * each);
-  } else {
-    std::fill_n(bytes_.data() + first * each, count * each, std::byte{0});
+  if (!in_blocks()) {
+    const std::size_t each = residual_bytes_of(dtype_, 1, 0);
+    zero_bytes(first * each, count * each);
+    return;
   }
+  for_each_block(lead_ + first, count, [&](std::uint64_t at, std::uint64_t blocks, Slots slots) {
+    slots.all() ? zero_bytes(at * kBlockBytes, blocks * kBlockBytes)
+                : zero_bytes(at * kBlockBytes + 1 + slots.first, slots.count);
+  });
 }
 
 bool ResidualValues::any_nonzero(std::uint64_t first, std::uint64_t count) const {
-  const std::size_t each = element_bytes(dtype_);
-  const auto any = [&](const std::byte* values, std::uint64_t some) {
-    return dtype_ == DType::f32 ? any_nonzero_bits<std::uint32_t>(values, some)
-                                : any_nonzero_bits<std::uint16_t>(values, some);
-  };
-  if (spilled_.empty()) {
-    return any(bytes_.data() + first * each, count);
-  }
-  std::byte room[kPieceBytes];
   bool found = false;
-  for (std::uint64_t done = 0; done < count && !found; done += kPieceBytes / each) {
-    const std::uint64_t some = std::min<std::uint64_t>(kPieceBytes / each, count - done);
-    spilled_.look((first + done) * each, std::span(room, some * each));
-    found = any(room, some);
+  std::byte room[kPieceBytes];
+  // Looks at `some` bytes from `at` on.
+  const auto any = [&](std::size_t at, std::size_t some, auto is_any) {
+    if (!found && spilled_.empty()) {
+      found = is_any(bytes_.data() + at);
+    } else if (!found) {
+      spilled_.look(at, std::span(room, some));
+      found = is_any(static_cast<const std::byte*>(room));
+    }
+  };
+  if (in_blocks()) {
+    for_each_block(lead_ + first, count, [&](std::uint64_t at, std::uint64_t blocks, Slots slots) {
+      for (std::uint64_t block = at; block < at + blocks && !found; ++block) {
+        any(block * kBlockBytes + 1 + slots.first, slots.count, [&](const std::byte* values) {
+          return std::any_of(values, values + slots.count, [](std::byte value) { return value != std::byte{0}; });
+        });
+      }
+    });
+    return found;
+  }
+  const std::size_t each = residual_bytes_of(dtype_, 1, 0);
+  const std::uint64_t piece = spilled_.empty() ? count : kPieceBytes / each;
+  for (std::uint64_t done = 0; done < count && !found; done += piece) {
+    const std::uint64_t some = std::min<std::uint64_t>(piece, count - done);
+    any((first + done) * each, some * each, [&](const std::byte* values) {
+      return dtype_ == ResidualDType::f32 ? any_nonzero_bits<std::uint32_t>(values, some)
+                                          : any_nonzero_bits<std::uint16_t>(values, some);
+    });
   }
   return found;
 }
 
 ResidualValues ResidualValues::part(std::uint64_t first, std::uint64_t count) const {
-  ResidualValues part(count, dtype_, spilled_.cache());
-  part.copy(0, count, *this, first);
+  const std::uint32_t lead = in_blocks() ? static_cast<std::uint32_t>((lead_ + first) % kResidualBlock) : 0;
+  ResidualValues part(count, dtype_, spilled_.cache(), lead);
+  part.copy(0, count, *this, first, {}, 0);
   return part;
 }
 
-ResidualValues ResidualValues::as(DType dtype, const Spill& spill, const ResidualRounding& rounding,
+ResidualValues ResidualValues::as(ResidualDType dtype, const Spill& spill, const ResidualRounding& rounding,
                                   std::uint64_t index) const {
-  ResidualValues other(size(), dtype, spill);
   if (dtype == dtype_) {
-    other.copy(0, size(), *this, 0);
+    ResidualValues other(size(), dtype, spill, lead_);
+    other.copy(0, size(), *this, 0, rounding, index);
     return other;
   }
-  constexpr std::uint64_t kPiece = 1024;
+  ResidualValues other(size(), dtype, spill);
+  constexpr std::uint64_t kPiece = 16 * kResidualBlock;
   float room[kPiece];
   for (std::uint64_t done = 0; done < size(); done += kPiece) {
     const std::uint64_t some = std::min(kPiece, size() - done);

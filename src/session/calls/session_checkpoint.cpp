@@ -46,10 +46,15 @@ struct Read {
 };
 
 Read read_checkpoint(const std::filesystem::path& directory, const CheckpointName& name,
-                     std::span<const View> parameters, int rank, int world_size, const session::PartSet& parts) {
+                     std::span<const View> parameters, int rank, int world_size, session::Engine& engine) {
   Read read;
   try {
-    read.states = session::read_state_files(directory / name.text(), rank, world_size, parts.begin_rows());
+    const session::ResidualSpills spills = [&] {
+      const MutexLock lock(engine.progress.wire);
+      return engine.residual_spills();
+    }();
+    read.states =
+        session::read_state_files(directory / name.text(), rank, world_size, engine.parts.begin_rows(), spills);
     if (read.states.front().step != name.step || read.states.front().world_size != name.world_size) {
       throw Error(ErrorCode::corrupt, (directory / name.text()).string() + ": its states are of another step or world");
     }
@@ -212,7 +217,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       break;
     }
     read = {};  // frees memory before the next checkpoint is read
-    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine().parts);
+    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine());
     verdict = verdict_of_all(*this, read.verdict);
     if (number_of_world(*state_) != world) {
       return std::nullopt;

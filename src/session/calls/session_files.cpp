@@ -65,7 +65,7 @@ void Session::load(const std::filesystem::path& directory) {
     const MutexLock lock(engine.progress.wire);
     const session::UnusedRows unused(*state_);
     const std::vector<SavedState> saved =
-        session::read_state_files(directory, rank(), world_size(), engine.parts.begin_rows());
+        session::read_state_files(directory, rank(), world_size(), engine.parts.begin_rows(), engine.residual_spills());
     engine.restore(saved, directory.string());
     files.loaded_from(directory, saved.front().step);
   });
@@ -84,7 +84,7 @@ void Session::load(std::istream& stream) {
       throw Error(ErrorCode::unsupported,
                   "load: a stream is one rank's, and rows of tables are looked for in those of all; load a directory");
     }
-    const std::vector<SavedState> saved{session::read_state(stream, "load")};
+    const std::vector<SavedState> saved{session::read_state(stream, "load", nullptr, engine.residual_spills())};
     if (saved[0].world_size != world_size() || saved[0].rank != rank()) {
       throw Error(ErrorCode::mismatch, "load: the stream is of rank " + std::to_string(saved[0].rank) + " of " +
                                            std::to_string(saved[0].world_size) + ", this is rank " +

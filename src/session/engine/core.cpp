@@ -73,19 +73,25 @@ void Core::give_up(const Error& error, bool for_good) noexcept {
   progress.wake();
 }
 
+plan::PlanOptions Core::plan_options() const {
+  const RunnerInfo& info = runner->info();
+  return {.world_size = info.world_size,
+          .reduction = settings.options.reduction,
+          .checksum = info.checksum,
+          .nodes = info.nodes,
+          .knows_tiers = info.knows_tiers,
+          .packs_frames = info.packs_frames,
+          .node_sums = info.node_sums,
+          .native_sums = info.native_sums,
+          .undoable = settings.undoable,
+          .sealed = !info.key_check.empty()};
+}
+
 void Core::make_plan() {
   if (plan) {
     return;
   }
-  plan = plan::make_plan(settings.policy, tensors.infos(),
-                         {.world_size = runner->info().world_size,
-                          .reduction = settings.options.reduction,
-                          .checksum = runner->info().checksum,
-                          .nodes = runner->info().nodes,
-                          .knows_tiers = runner->info().knows_tiers,
-                          .packs_frames = runner->info().packs_frames,
-                          .node_sums = runner->info().node_sums,
-                          .undoable = settings.undoable});
+  plan = plan::make_plan(settings.policy, tensors.infos(), plan_options());
   parts.for_each([this](const Part& part) { part.add_to(*plan); });
   const bool speaks = runner->info().rank == 0;  // all ranks have the same plan; if not, the first step reports that
   for (const std::string& warning : plan->warnings) {

@@ -106,6 +106,7 @@ struct Core {
     return step.faults.leaves_to_finish(error);
   }
 
+  [[nodiscard]] plan::PlanOptions plan_options() const;
   /// Makes the plan and the parts that it asks for, unless there is a plan already.
   void make_plan() REQUIRES(progress.state);
   /// `held` becomes PartInputs::held.

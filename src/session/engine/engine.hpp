@@ -55,6 +55,9 @@ struct Engine final : Core {
   /// Continues from `saved`, which is one state if the world has the same size, else the states of all ranks. `source`
   /// is for messages.
   void restore(const std::vector<SavedState>& saved, const std::string& source) REQUIRES(progress.wire);
+  /// Returns where residuals are to be read to before restore(): those that the policy keeps in a file are never in
+  /// memory all at once. The files are the coming steps' own.
+  [[nodiscard]] ResidualSpills residual_spills() REQUIRES(progress.wire);
 
   /// Continues between steps from `state`, with these terms and residuals. There is a plan already.
   void go_on_from(const SavedState& state, const SavedTerms& terms, exchange::ResidualStore residuals)

@@ -1,6 +1,7 @@
 // Saves the state of an engine between two steps, and continues from one: from files, or as the engine of the next
 // world. If a world of another size saved the files, the residuals are distributed anew over the ranks.
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -173,6 +174,21 @@ SavedState Engine::saved_state() {
                    .packed = settings.policy.save_packed};
   parts.for_each([&](Part& part) { part.save(saved); });
   return saved;
+}
+
+ResidualSpills Engine::residual_spills() {
+  const MutexLock lock(progress.state);
+  const Policy& policy = settings.policy;
+  if (policy.defaults.residuals.store.empty() &&
+      std::all_of(policy.rules.begin(), policy.rules.end(),
+                  [](const Policy::Rule& rule) { return rule.policy.residuals.store.empty(); })) {
+    return {};
+  }
+  // A state that cannot be loaded must not fix the plan.
+  const plan::Plan& now = plan ? *plan : plan::make_plan(policy, tensors.infos(), plan_options());
+  const auto store =
+      std::make_shared<ResidualStore>(runner->held().empty_store(now.residual_form(runner->info().rank)));
+  return [store](std::uint32_t tensor) { return store->spill_of(tensor); };
 }
 
 void Engine::restore(const std::vector<SavedState>& saved, const std::string& source) {

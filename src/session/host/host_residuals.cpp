@@ -21,6 +21,7 @@ void for_each_residual(const exchange::ResidualKey& key, std::vector<exchange::R
 }  // namespace
 
 std::vector<SavedResidual> HostResiduals::save_residuals(const plan::Plan& /*plan*/) {
+  store_.reserve_copy();  // a disk without room is an error before anything is copied
   std::vector<SavedResidual> saved;
   for (const auto& [key, ranges] : store_.entries()) {
     for_each_residual(key, ranges, [&](SavedResidual residual) { saved.push_back(std::move(residual)); });

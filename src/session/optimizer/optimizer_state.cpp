@@ -1,13 +1,18 @@
 // Saves and loads the state of an optimizer. Little-endian: "gradopt1", u64 bytes of the body, the body, u32 CRC-32C of
-// all bytes before it. Body: text kind, u64 steps, f64 loss scale, f64 numbers, u32 tensors; and for each tensor: text
-// name, u64 count, f32 moments.
+// all bytes before it; or "gradopt2", where the body is cut into packed pieces (codec/packed_pieces.hpp). Body: text
+// kind, u64 steps, f64 loss scale, f64 numbers, u32 tensors; and for each tensor: text name, u64 count, f32 moments.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <istream>
+#include <optional>
 #include <ostream>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "codec/packed_pieces.hpp"
 #include "gradwire/optimizer.hpp"
 #include "wire/bytes.hpp"
 #include "wire/crc32c.hpp"
@@ -16,16 +21,61 @@ namespace gradwire {
 namespace {
 
 constexpr std::string_view kMagic = "gradopt1";
+constexpr std::string_view kPackedMagic = "gradopt2";
 constexpr std::size_t kHeadBytes = kMagic.size() + sizeof(std::uint64_t);
 constexpr const char* kSource = "optimizer state";
 constexpr const char* kAdvice = "; use another copy of the state, or start without it";
 
-void read(std::istream& stream, std::span<std::byte> bytes) {
-  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (stream.gcount() != static_cast<std::streamsize>(bytes.size())) {
-    throw Error(ErrorCode::corrupt, std::string(kSource) + ": it ends early" + kAdvice);
+// Reads bytes, and computes the CRC of all that were read.
+struct CheckedReader {
+  std::istream& stream;
+  std::uint32_t crc = 0;
+
+  void read(std::span<std::byte> bytes) {
+    stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    if (stream.gcount() != static_cast<std::streamsize>(bytes.size())) {
+      throw Error(ErrorCode::corrupt, std::string(kSource) + ": it ends early" + kAdvice);
+    }
+    crc = wire::crc32c(bytes, crc);
   }
-}
+};
+
+// Writes a state without a copy of it, and computes the CRC of all bytes that were written.
+class CheckedWriter {
+ public:
+  explicit CheckedWriter(std::ostream& stream) : stream_(stream) {}
+
+  void begin_pieces() {
+    pieces_.emplace([this](std::span<const std::byte> piece) { write(piece); });
+  }
+  void end_pieces() {
+    pieces_->flush();
+    pieces_.reset();
+  }
+  template <class T>
+  void numbers(std::span<const T> values) {
+    pieces_ ? pieces_->put(std::as_bytes(values), sizeof(T)) : write(std::as_bytes(values));
+  }
+  template <class T>
+  void number(T value) {
+    numbers(std::span<const T>(&value, 1));
+  }
+  void text(std::string_view text) {
+    number(static_cast<std::uint32_t>(text.size()));
+    numbers(std::span(text));
+  }
+  [[nodiscard]] std::uint32_t crc() const noexcept { return crc_; }
+
+ private:
+  void write(std::span<const std::byte> bytes) {
+    crc_ = wire::crc32c(bytes, crc_);
+    stream_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  }
+
+  std::ostream& stream_;
+  std::optional<codec::PieceWriter> pieces_;
+  std::uint32_t crc_ = 0;
+};
 
 Error other(const std::string& what) {
   return {ErrorCode::mismatch,
@@ -41,24 +91,33 @@ struct Optimizer::Loaded {
   std::vector<std::vector<Floats>> moments;  // by tensor
 };
 
-void Optimizer::save(std::ostream& stream) const {
-  wire::Bytes all;
-  wire::put(all, kMagic.data(), kMagic.size());
-  wire::put_number(all, body_bytes());
-  wire::put_text(all, kind_);
-  wire::put_number(all, steps_);
-  wire::put_number(all, loss_scale_);
-  wire::put(all, numbers_.data(), numbers_.size() * sizeof(double));
-  wire::put_number(all, static_cast<std::uint32_t>(tensors_.size()));
+void Optimizer::save(std::ostream& stream, bool packed) const {
+  if (packed) {
+    codec::require_packing();
+  }
+  CheckedWriter out(stream);
+  out.numbers(std::span(packed ? kPackedMagic : kMagic));
+  out.number(body_bytes());
+  if (packed) {
+    out.begin_pieces();
+  }
+  out.text(kind_);
+  out.number(steps_);
+  out.number(loss_scale_);
+  out.numbers(std::span(numbers_));
+  out.number(static_cast<std::uint32_t>(tensors_.size()));
   for (const Tensor& tensor : tensors_) {
-    wire::put_text(all, tensor.name);
-    wire::put_number(all, static_cast<std::uint64_t>(tensor.parameter.size()));
+    out.text(tensor.name);
+    out.number(static_cast<std::uint64_t>(tensor.parameter.size()));
     for (const Floats& moment : tensor.moments) {
-      wire::put(all, moment.data(), moment.size() * sizeof(float));
+      out.numbers(std::span<const float>(moment));
     }
   }
-  wire::put_number(all, wire::crc32c(all));
-  if (!stream.write(reinterpret_cast<const char*>(all.data()), static_cast<std::streamsize>(all.size()))) {
+  if (packed) {
+    out.end_pieces();
+  }
+  out.number(out.crc());
+  if (!stream) {
     throw Error(ErrorCode::invalid_argument, "optimizer: the state cannot be written to the stream");
   }
 }
@@ -103,24 +162,35 @@ Optimizer::Loaded Optimizer::parse(std::span<const std::byte> body) const {
 }
 
 void Optimizer::load(std::istream& stream) {
-  wire::Bytes bytes(kHeadBytes);
-  read(stream, bytes);
+  CheckedReader in{stream};
+  std::array<std::byte, kHeadBytes> head{};
+  in.read(head);
   std::uint64_t size = 0;
-  std::memcpy(&size, bytes.data() + kMagic.size(), sizeof size);
-  if (wire::as_text(std::span(bytes).first(kMagic.size())) != kMagic) {
+  std::memcpy(&size, head.data() + kMagic.size(), sizeof size);
+  const std::string_view magic = wire::as_text(std::span(head).first(kMagic.size()));
+  if (magic != kMagic && magic != kPackedMagic) {
     throw Error(ErrorCode::corrupt, std::string(kSource) + ": it does not begin as one" + kAdvice);
   }
   if (size != body_bytes()) {  // checked first, so that a damaged length allocates no memory
     throw other("it has " + std::to_string(size) + " bytes, that of this model has " + std::to_string(body_bytes()));
   }
-  bytes.resize(kHeadBytes + size + sizeof(std::uint32_t));
-  read(stream, std::span(bytes).subspan(kHeadBytes));
+  wire::Bytes body(size);
+  if (magic == kPackedMagic) {
+    codec::PieceReader pieces([&](std::span<std::byte> bytes) { in.read(bytes); }, kSource, kAdvice);
+    pieces.read(body);
+    if (pieces.left() != 0) {
+      throw Error(ErrorCode::corrupt, std::string(kSource) + ": it is longer than it says" + kAdvice);
+    }
+  } else {
+    in.read(body);
+  }
+  const std::uint32_t wanted = in.crc;
   std::uint32_t crc = 0;
-  std::memcpy(&crc, bytes.data() + kHeadBytes + size, sizeof crc);
-  if (crc != wire::crc32c(std::span(bytes).first(kHeadBytes + size))) {
+  in.read(std::as_writable_bytes(std::span(&crc, 1)));
+  if (crc != wanted) {
     throw Error(ErrorCode::corrupt, std::string(kSource) + ": its checksum is wrong" + kAdvice);
   }
-  Loaded loaded = parse(std::span(bytes).subspan(kHeadBytes, size));
+  Loaded loaded = parse(body);
   steps_ = loaded.steps;
   loss_scale_ = loaded.loss_scale;
   std::ranges::copy(loaded.numbers, numbers_.begin());  // copied in place, because views of state() must stay valid

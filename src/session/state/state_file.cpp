@@ -25,9 +25,9 @@ namespace {
   throw Error(ErrorCode::invalid_argument, path.string() + ": " + what);
 }
 
-SavedState read_state_file(const std::filesystem::path& file, RowSink* rows) {
+SavedState read_state_file(const std::filesystem::path& file, RowSink* rows, const ResidualSpills& spills) {
   RegularFileStream stream(file, "state");
-  return read_state(stream, file.string(), rows);
+  return read_state(stream, file.string(), rows, spills);
 }
 
 // Returns nothing if the file does not exist, is no state, or cannot be read without waiting, such as a pipe.
@@ -105,7 +105,7 @@ void write_state_file(const SavedState& state, const std::filesystem::path& dire
 }
 
 std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size,
-                                         RowSink* rows) {
+                                         RowSink* rows, const ResidualSpills& spills) {
   const std::set<int> worlds = worlds_in(directory);
   if (worlds.empty()) {
     fail_io(directory, "holds no state (rank-R-of-N.gradwire); name the directory that save() wrote to");
@@ -128,7 +128,7 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
       log(LogLevel::warning, "load: " + directory.string() + ": the last save is not complete; step " +
                                  std::to_string(*complete) + " is the last of which every rank has a file");
     }
-    states.push_back(read_state_file(file, rows));
+    states.push_back(read_state_file(file, rows, spills));
     const SavedState& state = states.back();
     if (state.rank != r || state.world_size != saved) {
       throw Error(ErrorCode::mismatch, file.string() + ": is the state of rank " + std::to_string(state.rank) + " of " +

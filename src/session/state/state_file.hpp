@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <istream>
 #include <optional>
 #include <ostream>
@@ -16,12 +17,16 @@
 namespace gradwire::session {
 
 using table::RowSink;
+/// Returns where the residuals of a tensor go while a state is read; null: into memory.
+using ResidualSpills = std::function<exchange::ResidualValues::Spill(std::uint32_t tensor)>;
 
 /// Writes the state, and allocates no memory for rows of tables. Throws Error(invalid_argument) if the stream fails.
 void write_state(const SavedState& state, std::ostream& stream);
-/// Reads a state. `source` is for messages. The rows of tables go to `rows`, or are skipped if it is null. Throws
+/// Reads a state. `source` is for messages. The rows of tables go to `rows`, or are skipped if it is null; residuals go
+/// where `spills` says, piece by piece, or into memory if it is empty. Throws
 /// Error(corrupt) for anything that write_state() did not write; rows that `rows` got by then must be dropped.
-[[nodiscard]] SavedState read_state(std::istream& stream, const std::string& source, RowSink* rows = nullptr);
+[[nodiscard]] SavedState read_state(std::istream& stream, const std::string& source, RowSink* rows = nullptr,
+                                    const ResidualSpills& spills = {});
 
 /// Reads the step of a state from its first bytes alone. Returns nothing if they are no state or cannot be read.
 [[nodiscard]] std::optional<std::uint64_t> read_step(std::istream& stream);
@@ -43,6 +48,6 @@ void write_state_file(const SavedState& state, const std::filesystem::path& dire
 /// returns the rank's own state first if the size is the same. Throws Error(corrupt) if the rows of tables lay on other
 /// ranks when one file was written than when another was.
 [[nodiscard]] std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size,
-                                                       RowSink* rows = nullptr);
+                                                       RowSink* rows = nullptr, const ResidualSpills& spills = {});
 
 }  // namespace gradwire::session

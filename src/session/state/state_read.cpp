@@ -19,7 +19,30 @@ namespace {
 
 constexpr std::uint32_t kMaxWorld = 1U << 20;
 
-void read_residuals(StateReader& body, SavedState& state) {
+// Values that go into a file are read piece by piece.
+exchange::ResidualValues read_values(StateReader& body, std::uint64_t count, ResidualDType dtype, std::uint32_t lead,
+                                     const exchange::ResidualValues::Spill& spill) {
+  constexpr std::uint64_t kPiece = 1U << 20;
+  body.require(count, 1);
+  std::uint64_t left = exchange::residual_bytes_of(dtype, count, lead);
+  body.require(left, 1);
+  if (spill == nullptr) {
+    const auto bytes = body.numbers<std::byte>(left);
+    exchange::ResidualValues values(count, dtype, nullptr, lead);
+    values.set_bytes(0, bytes);
+    return values;
+  }
+  exchange::ResidualValues values(count, dtype, spill, lead);
+  for (std::size_t at = 0; left > 0;) {
+    const auto piece = body.numbers<std::byte>(std::min(left, kPiece));
+    values.set_bytes(at, piece);
+    at += piece.size();
+    left -= piece.size();
+  }
+  return values;
+}
+
+void read_residuals(StateReader& body, SavedState& state, const ResidualSpills& spills) {
   const auto residuals = body.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < residuals; ++i) {
     SavedResidual residual;
@@ -35,14 +58,16 @@ void read_residuals(StateReader& body, SavedState& state) {
     if (residual.range.offset > elements || count > elements - residual.range.offset) {
       body.fail("a residual reaches beyond its tensor");
     }
-    const DType dtype = body.version() >= kStateVersion ? static_cast<DType>(body.number<std::uint8_t>()) : DType::f32;
-    if (dtype != DType::f32 && dtype != DType::bf16) {
+    const auto dtype =
+        body.version() >= kStateVersion ? static_cast<ResidualDType>(body.number<std::uint8_t>()) : ResidualDType::f32;
+    if (dtype != ResidualDType::f32 && dtype != ResidualDType::bf16 && dtype != ResidualDType::int8) {
       body.fail("a residual has no dtype");
     }
-    body.require(count, element_bytes(dtype));
-    const auto bytes = body.numbers<std::byte>(count * element_bytes(dtype));
-    residual.range.values = exchange::ResidualValues(count, dtype);
-    std::copy(bytes.begin(), bytes.end(), residual.range.values.bytes().begin());
+    const std::uint32_t lead = dtype == ResidualDType::int8 ? body.number<std::uint8_t>() : 0;
+    if (lead >= exchange::kResidualBlock) {
+      body.fail("a block of residuals begins nowhere");
+    }
+    residual.range.values = read_values(body, count, dtype, lead, spills ? spills(residual.key.tensor) : nullptr);
     state.residuals.push_back(std::move(residual));
   }
 }
@@ -163,7 +188,7 @@ void read_tables(StateReader& body, SavedState& state, RowSink* rows) {
   }
 }
 
-SavedState read_body(StateReader& body, RowSink* rows) {
+SavedState read_body(StateReader& body, RowSink* rows, const ResidualSpills& spills) {
   SavedState state;
   const auto rank = body.number<std::uint32_t>();
   const auto world = body.number<std::uint32_t>();
@@ -192,7 +217,7 @@ SavedState read_body(StateReader& body, RowSink* rows) {
   if (!(state.terms.loss_scale > 0) || !std::isfinite(state.terms.loss_scale)) {
     body.fail("the loss scale is " + std::to_string(state.terms.loss_scale));
   }
-  read_residuals(body, state);
+  read_residuals(body, state, spills);
   if (body.version() >= 2) {
     read_sync_modes(body, state);
   }
@@ -208,12 +233,12 @@ SavedState read_body(StateReader& body, RowSink* rows) {
 
 }  // namespace
 
-SavedState read_state(std::istream& stream, const std::string& source, RowSink* rows) {
+SavedState read_state(std::istream& stream, const std::string& source, RowSink* rows, const ResidualSpills& spills) {
   StateReader in(stream, source);
   SavedState state;
   try {
     in.require_version();
-    state = read_body(in, rows);
+    state = read_body(in, rows, spills);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::corrupt || error.code() == ErrorCode::unsupported) {
       in.check_hash();  // if the bytes are damaged, that is the better message

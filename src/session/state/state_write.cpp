@@ -18,7 +18,7 @@ void put_table(StateWriter& out, const table::SavedTable& table) {
   out.number(static_cast<std::uint64_t>(table.own.size()));
   out.numbers(std::span(table.own));
   if (out.only_counts()) {  // rows may have to be read from a file
-    out.put(nullptr, table.own.size() * table.row_floats() * sizeof(float));
+    out.count(table.own.size() * table.row_floats() * sizeof(float));
   } else if (table.shard != nullptr) {
     table.shard->visit(table.own, [&](const table::Shard::Row& row) {
       out.numbers(row.values);
@@ -30,7 +30,7 @@ void put_table(StateWriter& out, const table::SavedTable& table) {
 // Returns the oldest version that can hold the state, so that older builds read what they can.
 std::uint32_t version_for(const SavedState& state) {
   const bool narrow = std::any_of(state.residuals.begin(), state.residuals.end(), [](const SavedResidual& residual) {
-    return residual.range.values.dtype() != DType::f32;
+    return residual.range.values.dtype() != ResidualDType::f32;
   });
   return narrow ? kStateVersion : state.tables.empty() ? kStateWithoutTables : kStateWithTables;
 }
@@ -59,12 +59,16 @@ void put_body(StateWriter& out, const SavedState& state, std::uint32_t version) 
     if (version >= kStateVersion) {
       out.number(static_cast<std::uint8_t>(residual.range.values.dtype()));
     }
+    if (residual.range.values.dtype() == ResidualDType::int8) {
+      out.number(static_cast<std::uint8_t>(residual.range.values.lead()));
+    }
     if (out.only_counts()) {
       out.count(residual.range.values.byte_count());
     } else {
-      residual.range.values.for_each_bytes([&](std::span<const std::byte> bytes) {
-        out.put(bytes.data(), bytes.size(), element_bytes(residual.range.values.dtype()));
-      });
+      const ResidualDType dtype = residual.range.values.dtype();
+      const std::size_t bytes_each = dtype == ResidualDType::int8 ? 1 : exchange::residual_bytes_of(dtype, 1, 0);
+      residual.range.values.for_each_bytes(
+          [&](std::span<const std::byte> bytes) { out.put(bytes.data(), bytes.size(), bytes_each); });
     }
   }
   out.number(static_cast<std::uint32_t>(state.sync_modes.anchors.size()));
