@@ -26,14 +26,12 @@ bool all_nan(const Memory& memory) {
   return std::all_of(values.begin(), values.end(), [](float x) { return std::isnan(x); });
 }
 
-// Runs the test of windows. Rank 2 sees them as `change` makes it.
+// Runs the test of windows, which each rank sees as change(rank, places) makes it.
 template <class Change>
 void run_test(const WindowNode& node, const Change& change) {
   for (std::uint32_t rank = 0; rank < node.ranks(); ++rank) {
     kernels::WindowPlaces places = node.places(rank);
-    if (rank == 2) {
-      change(places);
-    }
+    change(rank, places);
     kernels::check_windows(places, node.stream(rank));
   }
   synchronize();
@@ -74,17 +72,19 @@ void expect_given_up(Check& check, const WindowNode& node, std::uint32_t rank, s
 
 void check_windows_test(Check& check, std::uint32_t ranks, std::uint32_t slot_bytes, std::uint32_t most_blocks) {
   const WindowNode node(ranks, slot_bytes, most_blocks);
-  run_test(node, [](const kernels::WindowPlaces&) {});
+  run_test(node, [](std::uint32_t, const kernels::WindowPlaces&) {});
   const std::vector<std::uint32_t> all(ranks, kernels::all_tested_words(node.places(0).shape));
   expect_found(check, node, all, "whole windows of " + std::to_string(ranks) + " ranks");
 }
 
 void check_lost_words(Check& check, std::uint64_t timeout_ns) {
-  const auto nothing = [](const kernels::WindowPlaces&) {};
+  const auto nothing = [](std::uint32_t, const kernels::WindowPlaces&) {};
   {
     const WindowNode node(kRanks, kTestedSlot, kFewBlocks);
     const std::uint32_t all = kernels::all_tested_words(node.places(0).shape);
-    run_test(node, [](kernels::WindowPlaces& places) { std::swap(places.window[0], places.window[1]); });
+    run_test(node, [](std::uint32_t rank, kernels::WindowPlaces& places) {
+      std::swap(places.window[0], places.window[rank == 2 ? 1 : 0]);
+    });
     expect_found(check, node, {all / 2, all / 2, all}, "windows 0 and 1, which rank 2 takes for each other");
   }
   {
@@ -96,11 +96,18 @@ void check_lost_words(Check& check, std::uint64_t timeout_ns) {
       expect_found(check, node, {all, all - kernels::kWindowRounds, all}, "a window that loses one word");
     }
   }
-  WindowNode node(kRanks, kTestedSlot, kFewBlocks);
-  node.timeout_ns = timeout_ns;
+  // Rank 1 gives up long before the others would, and tells them.
+  WindowNode node(6, kTestedSlot, kFewBlocks);
+  node.timeout_ns = 50 * timeout_ns;
   const Memory elsewhere(Bytes(kernels::window_bytes(node.places(0).shape)));
-  run_test(node, [&](kernels::WindowPlaces& places) { places.window[1] = elsewhere.frame(); });
-  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+  run_test(node, [&](std::uint32_t rank, kernels::WindowPlaces& places) {
+    if (rank == 1) {
+      places.timeout_ns = timeout_ns;
+    } else if (rank == 2) {
+      places.window[1] = elsewhere.frame();
+    }
+  });
+  for (std::uint32_t rank = 0; rank < node.ranks(); ++rank) {
     const std::string what = "a window that is elsewhere for rank 2, rank " + std::to_string(rank);
     check.that(node.words(rank).tested < kernels::all_tested_words(node.places(rank).shape), what + ": all words came");
     check.that(rank == 2 || node.words(rank).missing == 1 + 2, what + ": the missing rank");
@@ -138,8 +145,8 @@ void check_missing_rank(Check& check, std::uint32_t count, std::uint64_t timeout
 }
 
 void check_late_rank(Check& check, std::uint32_t count) {
-  const WindowCall call{kInt8, count, false};
-  const WindowNode node(kRanks, window_slot_bytes(call.codec, call.count, kRanks));
+  const WindowCall call{kInt8, count, false, Kind::plain, kFewBlocks};  // which the interpreter lets look often
+  const WindowNode node(kRanks, window_slot_bytes(call.codec, call.count, kRanks), call.most_blocks);
   const WindowRanks memory = make_window_ranks(call, kRanks);
   enqueue(node, call, 0, *memory[0]);
   enqueue(node, call, 2, *memory[2]);
@@ -172,6 +179,24 @@ void check_other_call(Check& check) {
     check.that(status.first_bad == (rank == 1 ? 3U : 2U), what + ": the bad rank");
     check.that(all_nan(memory[rank]->values), what + ": the results are not NaN");
     check.that(node.words(rank).missing == 0, what + ": it waited in vain");
+  }
+}
+
+void check_one_nan(Check& check) {
+  const WindowCall call{kInt8, 5 * 4096 + 77, false, Kind::plain, kFewBlocks};
+  const WindowNode node(kRanks, window_slot_bytes(call.codec, call.count, kRanks), call.most_blocks);
+  const WindowRanks memory = make_window_ranks(call, kRanks);
+  Bytes values = memory[1]->values.read();
+  const float nan = std::nanf("");
+  std::memcpy(values.data(), &nan, sizeof nan);  // rank 0 owns the first element, and rank 2 has nothing to do with it
+  memory[1]->values.write(values);
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    enqueue(node, call, rank, *memory[rank]);
+  }
+  synchronize();
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    check.that(memory[rank]->words.status().nonfinite != 0,
+               "a NaN of rank 1: rank " + std::to_string(rank) + " does not know of it");
   }
 }
 

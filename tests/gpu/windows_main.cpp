@@ -183,6 +183,7 @@ int main(int argc, char** argv) {
       check_missing_rank(check, (1U << 20) + 5, 200 * kMillisecond, 60'000 * kMillisecond);
       check_late_rank(check, (1U << 20) + 5);
       check_other_call(check);
+      check_one_nan(check);
     });
     check.part("windows, rate", [&] { measure(check); });
     check.part("windows of processes", [&] { check.that(processes, "two processes write to each other's windows"); });

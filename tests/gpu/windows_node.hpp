@@ -82,5 +82,7 @@ void check_missing_rank(Check& check, std::uint32_t count, std::uint64_t timeout
 void check_late_rank(Check& check, std::uint32_t count);
 /// Lets one rank make another call than the others.
 void check_other_call(Check& check);
+/// Lets one rank have a NaN, of which all must know.
+void check_one_nan(Check& check);
 
 }  // namespace gradwire::gpu
