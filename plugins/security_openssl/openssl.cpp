@@ -138,9 +138,9 @@ bool equal(const void* one, const void* other, std::size_t bytes) noexcept {
   return CRYPTO_memcmp(one, other, bytes) == 0;
 }
 
-const char* library() noexcept { return OpenSSL_version(OPENSSL_VERSION); }
+const char* provider() noexcept { return OpenSSL_version(OPENSSL_VERSION); }
 
-constexpr SecurityTable kTable{kSecurityVersion, &library, &hkdf, &seal, &open, &equal};
+constexpr SecurityTable kTable{kSecurityVersion, &provider, &hkdf, &seal, &open, &equal};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "plan/memory_use.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include "plan/residual_counts.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -62,7 +64,12 @@ struct Frames {
   std::uint64_t rooms = 0;
 };
 
-Frames frames_of(const exchange::Resolved& resolved) {
+Frames largest(const Frames& a, const Frames& b) {
+  return {std::max(a.lane, b.lane), std::max(a.all, b.all), std::max(a.rooms, b.rooms)};
+}
+
+// `seal`: bytes behind each frame.
+Frames frames_of(const exchange::Resolved& resolved, std::uint64_t seal = 0) {
   if (resolved.schedule.lanes == 0) {
     return {};
   }
@@ -71,11 +78,12 @@ Frames frames_of(const exchange::Resolved& resolved) {
       resolved.schedule.make_lane(0),
       [&](const exchange::Instruction& instruction) -> std::uint64_t {
         if (instruction.opcode == exchange::Opcode::native_load) {
-          return instruction.chunk.count * resolved.call.codecs.first.working_bytes();
+          return instruction.chunk.count * resolved.call.codecs.first.working_bytes() + seal;
         }
-        return instruction.opcode == exchange::Opcode::native_ask || instruction.opcode == exchange::Opcode::weight
-                   ? sizeof(double)
-                   : resolved.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
+        return seal +
+               (instruction.opcode == exchange::Opcode::native_ask || instruction.opcode == exchange::Opcode::weight
+                    ? sizeof(double)
+                    : resolved.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count));
       },
       [&](exchange::Hop hop, std::uint64_t count) { return resolved.call.codecs.of(hop).room_bytes(count); });
   return {load.memory, load.memory * resolved.schedule.lanes, load.rooms};
@@ -115,10 +123,25 @@ struct Account {
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
   std::uint64_t rooms = 0;  // where packed frames are unpacked
+  std::uint64_t least_sealed = 0;
+  std::uint64_t all_sealed = 0;
+  double sealed_of_frame = 0;  // bytes of an encrypted copy for each byte of a frame, at most
 
   // The window counts rooms, too; the least lanes go beyond it.
   [[nodiscard]] std::uint64_t frames(std::uint64_t in_flight) const {
     return std::min(all_frames + rooms, std::max(least_frames + rooms, in_flight));
+  }
+  // Each frame that is under way has an encrypted copy.
+  [[nodiscard]] std::uint64_t sealed(std::uint64_t in_flight) const {
+    const double of_window = std::ceil(static_cast<double>(in_flight) * sealed_of_frame);
+    return std::min(all_sealed, std::max(least_sealed, static_cast<std::uint64_t>(of_window)));
+  }
+  void add_sealed(const Frames& frames, const Frames& sealed) {
+    least_sealed = std::max(least_sealed, exchange::kLeastLanes * sealed.lane);
+    all_sealed += sealed.all;
+    if (frames.lane > 0) {
+      sealed_of_frame = std::max(sealed_of_frame, static_cast<double>(sealed.lane) / static_cast<double>(frames.lane));
+    }
   }
 };
 
@@ -134,6 +157,7 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
   using Kind = std::tuple<std::size_t, std::uint64_t, DType, bool, Algorithm>;
   struct Needs {
     Frames frames;
+    Frames sealed;                            // their encrypted copies
     std::vector<exchange::ResidualUse> uses;  // of each level or stage
   };
   std::map<Kind, Needs> kinds;
@@ -149,17 +173,17 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     }
     const auto [kind, fresh] =
         kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
-    auto& [frames, uses] = kind->second;
+    auto& [frames, sealed, uses] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       uses.push_back(call.call.residuals);
-      std::vector<Frames> ways_held{frames_of(call)};
+      frames = largest(frames, frames_of(call));
+      if (plan.options.sealed) {
+        sealed = largest(sealed, frames_of(call, wire::kSealBytes));
+      }
       if (level.algorithm == Algorithm::dense && may_sum_natively(plan, bucket)) {
         const exchange::NativeSum any{.f32 = true, .f64 = true, .below = std::numeric_limits<std::uint64_t>::max()};
-        ways_held.push_back(frames_of(resolved(plan, bucket, level, rank, any)));
-      }
-      for (const Frames& held : ways_held) {
-        frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all), std::max(frames.rooms, held.rooms)};
+        frames = largest(frames, frames_of(resolved(plan, bucket, level, rank, any)));
       }
     }
     ResidualCounts residuals;
@@ -180,8 +204,10 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
     account.all_frames += frames.all;
     account.rooms = std::max(account.rooms, frames.rooms);
+    account.add_sealed(frames, sealed);
   }
   account.use.frames = account.frames(plan.in_flight_bytes);
+  account.use.sealed = account.sealed(plan.in_flight_bytes);
   return account;
 }
 
@@ -241,7 +267,7 @@ Account account_of(const Plan& plan, int rank, std::size_t most_level) {
 
 // Returns the use of rank 0 if the residuals of a group had another dtype, or it had no error feedback.
 MemoryUse use_with(const Plan& plan, const Account& account, std::size_t group, std::optional<ResidualDType> dtype) {
-  Account other{.use = {.copies = account.use.copies, .frames = account.use.frames},
+  Account other{.use = {.copies = account.use.copies, .frames = account.use.frames, .sealed = account.use.sealed},
                 .residuals = account.residuals,
                 .dtypes = account.dtypes};
   other.dtypes[group] = dtype;
@@ -272,8 +298,9 @@ std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
     }
   }
   const std::uint64_t in_flight = plan.in_flight_bytes / 2;
-  add("[bucket] in_flight = \"" + format_bytes(in_flight) + "\"",
-      account.use.session() - (account.use.frames - account.frames(in_flight)));
+  add("[bucket] in_flight = \"" + format_bytes(in_flight) + "\"", account.use.session() -
+                                                                      (account.use.frames - account.frames(in_flight)) -
+                                                                      (account.use.sealed - account.sealed(in_flight)));
   std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
   return savings;
 }
@@ -356,6 +383,7 @@ std::string explain_memory(const Plan& plan) {
   add("copies of sync modes", use.copies);
   add("copies for other ranks, [elastic] replicate", use.replicas);
   add(plan.options.native_sums ? "frames, or buckets that the transport sums, at most" : "frames, at most", use.frames);
+  add("encrypted copies of frames, at most", use.sealed);
   rows.push_back({"the session, in all", format_bytes(use.session())});
   std::string text = '\n' + text::table(rows, "lr");
   for (const Saving& saving : savings_of(plan, account)) {

@@ -83,7 +83,8 @@ plan::PlanOptions Core::plan_options() const {
           .packs_frames = info.packs_frames,
           .node_sums = info.node_sums,
           .native_sums = info.native_sums,
-          .undoable = settings.undoable};
+          .undoable = settings.undoable,
+          .sealed = !info.key_check.empty()};
 }
 
 void Core::make_plan() {
