@@ -274,7 +274,7 @@ class Teller {
       : known_(std::move(known)),
         door_({.turn = [this] { return transport::tcp::Turn{.start = 3, .highest = 2, .known = known_}; },
                .admit = [this](transport::tcp::Door::Guest guest) { admit(std::move(guest)); }}),
-        reception_(std::move(at.listeners), {.nonce = at.card.nonce, .rank = id}, transport::tcp::kEndOfTokens,
+        reception_(std::move(at.listeners), {.nonce = at.card.nonce, .rank = id}, transport::tcp::kEndOfTokens, nullptr,
                    {.came = [this](transport::tcp::Accepted accepted) { door_.knock(std::move(accepted)); },
                     .made = [](transport::tcp::Dialer::Made) {}}) {}
   [[nodiscard]] int admitted() const { return admitted_; }
