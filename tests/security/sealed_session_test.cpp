@@ -23,6 +23,7 @@
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
 #include "hex_bytes.hpp"
+#include "key_in_environment.hpp"
 #include "plan/call_plan.hpp"
 #include "recorded_traffic.hpp"
 #include "security/key_file.hpp"
@@ -44,22 +45,6 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 4;
 constexpr Algorithm kAlgorithms[] = {Algorithm::automatic, Algorithm::two_shot, Algorithm::one_shot,
                                      Algorithm::hierarchical, Algorithm::dense};
-
-// A file with the published key; GRADWIRE_KEY names it while this is there.
-class KeyInEnvironment {
- public:
-  KeyInEnvironment() {
-    security::write_key_file(file(), published_key());
-    ::setenv("GRADWIRE_KEY", ("file:" + file()).c_str(), 1);  // NOLINT(concurrency-mt-unsafe): no ranks yet
-  }
-  ~KeyInEnvironment() { ::unsetenv("GRADWIRE_KEY"); }  // NOLINT(concurrency-mt-unsafe): no ranks any more
-  KeyInEnvironment(const KeyInEnvironment&) = delete;
-  KeyInEnvironment& operator=(const KeyInEnvironment&) = delete;
-  [[nodiscard]] std::string file() const { return folder_.file("job.key"); }
-
- private:
-  ScratchFolder folder_;
-};
 
 // Values whose bytes are random, so that nothing else has 16 of them in a row.
 std::vector<float> marked(int rank, std::uint64_t count, unsigned salt = 0) {

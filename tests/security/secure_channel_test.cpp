@@ -213,7 +213,7 @@ TEST(SecureChannel, WhatWasChangedIsNeverTaken) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   const Key key = Key::random();
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 10'000; ++i) {
     Sides sides{connecting(key), accepting(key)};
     const bool in_handshake = i % 2 == 0;
     if (!in_handshake) {

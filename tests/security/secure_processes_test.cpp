@@ -103,20 +103,24 @@ TEST_F(SecureProcesses, AProcessWithAKeyRefusesAJobWithout) {
 TEST_F(SecureProcesses, AProvenNameIsTheOnlyOne) {
   start(2);
   const auto process = lines().at(0);
-  for (const bool lies : {false, true}) {
+  enum class Lie { none, greeting, other_process, other_purpose };
+  for (const Lie lie : {Lie::none, Lie::greeting, Lie::other_process, Lie::other_purpose}) {
     std::string why;
     const transport::tcp::Card::Place& place = process.card.places.at(0);
     Socket socket = transport::tcp::connect_until(place.address, place.port, Clock::now() + seconds(5), why);
     ASSERT_TRUE(socket.valid()) << why;
     const transport::tcp::Greeting proven{
         .nonce = process.card.nonce, .rank = transport::tcp::kFirstToken + 4, .purpose = 1};
-    keys_->encrypt(socket, proven, process.id);
+    transport::tcp::Greeting named = proven;
+    named.purpose = lie == Lie::other_purpose ? 9 : named.purpose;
+    keys_->encrypt(socket, named, lie == Lie::other_process ? 1 : process.id);
     transport::tcp::Greeting said = proven;
-    said.rank = lies ? 1 : said.rank;
-    ASSERT_TRUE(transport::tcp::write_until(socket, bytes_of(said), Clock::now() + seconds(5)));
+    said.rank = lie == Lie::greeting ? 1 : said.rank;
+    const bool written = transport::tcp::write_until(socket, bytes_of(said), Clock::now() + seconds(5));
+    EXPECT_EQ(written, lie == Lie::none || lie == Lie::greeting) << "TLS lets in a name that is not this process's";
     transport::tcp::Greeting answer;
-    EXPECT_EQ(transport::tcp::read_until(socket, bytes_of(answer), Clock::now() + milliseconds(lies ? 500 : 5000)),
-              !lies);
+    const auto until = Clock::now() + (lie == Lie::none ? seconds(5) : milliseconds(500));
+    EXPECT_EQ(transport::tcp::read_until(socket, bytes_of(answer), until), lie == Lie::none);
   }
 }
 

@@ -191,6 +191,7 @@ class TcpProcesses : public ::testing::Test {
     }
     in_parallel(static_cast<int>(members.size()), [&](int rank) {
       const auto transport = members[static_cast<std::size_t>(rank)]->connect(ids, epoch);
+      EXPECT_EQ(transport->capabilities().encrypted, keys_ != nullptr);
       EXPECT_EQ(transport->rank(), rank);
       ASSERT_EQ(transport->world_size(), static_cast<int>(ids.size()));
       Batch batch(*transport);

@@ -351,7 +351,9 @@ TEST_F(TcpProcesses, WhoWaitsToJoinSaysSo) {
   const HeardLog log;
   const Half first = begin_to_join(lines().at(0), transport::tcp::kFirstToken + 5);  // it has its turn for 5 s
   EXPECT_EQ(join(seconds(20), seconds(1)).id(), 1U);
-  EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0"))));
+  EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0")),
+                                           ::testing::AllOf(HasSubstr("listening for processes of the job at "),
+                                                            HasSubstr("connections are not encrypted"))));
 }
 
 // Mutations tried: the first process that ends removes the file; nobody does.
