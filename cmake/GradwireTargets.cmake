@@ -76,6 +76,13 @@ function(gradwire_test_flags name computes)
   endif()
 endfunction()
 
+# gradwire_skipped_test(NAME LABELS WHY) adds an entry that ctest reports as skipped and that prints why, instead of tests
+# for which something is missing here.
+function(gradwire_skipped_test name labels why)
+  add_test(NAME ${name} COMMAND sh -c "echo 'skipped: ${why}'; exit 77")
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77)
+endfunction()
+
 # gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [COMPUTES] [ONE_THREAD] [ONE_THREAD_SOURCES ...] [TIMEOUT s]
 #   [MPI_RANKS n ...] [ARGUMENTS ...] [PARTS name=filter ...])
 # adds a GoogleTest program and its ctest entries. MPI_RANKS runs it under mpirun once for each world size instead of

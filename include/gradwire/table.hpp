@@ -137,7 +137,7 @@ struct TableStatistics {
   std::uint64_t rows_nonfinite = 0;
   std::uint64_t cache_bytes = 0;  // in use
   TransportCounters traffic;
-  /// Of a table with a store. Elsewhere all rows are in memory, and nothing else is counted.
+  /// A table without a store keeps all rows in memory, and counts only `rows_in_memory`.
   struct Store {
     std::uint64_t rows_in_memory = 0;
     std::uint64_t rows_in_file = 0;  // those that are not in memory

@@ -35,10 +35,11 @@ GRADWIRE_DEVICE bool check_frame(const DecodeJob& job, const SeriesTile& at, std
   return header.good;
 }
 
-/// Stores x, or adds it, to a strip of the values. Values that a narrower type cannot hold count as non-finite.
-template <class Job, class Value>
+/// Stores x, or adds it, to a strip of the values. Values that a narrower type cannot hold count as non-finite. A
+/// kernel whose jobs never add says so by `kAdds`, and needs fewer registers.
+template <bool kAdds, class Job, class Value>
 GRADWIRE_DEVICE void put_strip(const Job& job, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
-  if (job.add) {
+  if (kAdds && job.add) {
     Value old[kHeld];
     load_strip_of<Job>(job.values, job.pieces, job.values_dtype, first, left, old);
     GRADWIRE_UNROLL
@@ -53,7 +54,7 @@ GRADWIRE_DEVICE void put_strip(const Job& job, std::uint64_t first, std::uint32_
 }
 
 /// Decodes the values of one strip from its bytes, which were fetched before.
-template <class Codec, class Job>
+template <class Codec, bool kAdds, class Job>
 GRADWIRE_DEVICE void decode_strip(const Job& job, const typename Codec::Context& context, const TilePlace& place,
                                   std::uint32_t strip, const typename Codec::Raw& raw, bool good) {
   using Value = typename Codec::Value;
@@ -65,11 +66,11 @@ GRADWIRE_DEVICE void decode_strip(const Job& job, const typename Codec::Context&
       x[r] = not_a_number<Value>();
     }
   }
-  put_strip(job, place.first + strip * kStrip, remaining_of(strip, place.count), x);
+  put_strip<kAdds>(job, place.first + strip * kStrip, remaining_of(strip, place.count), x);
 }
 
 /// Decodes a tile; called by the whole block. A warp fetches all its strips together.
-template <class Codec, class Job>
+template <class Codec, bool kAdds = true, class Job>
 GRADWIRE_DEVICE void decode_full_tile(const Job& job, const TilePlace& place, const std::uint8_t* payload, bool good) {
   constexpr std::uint32_t kMine = kTileElements / kStrip / simt::kWarps;
   const auto context = Codec::context(place.tile);
@@ -80,15 +81,15 @@ GRADWIRE_DEVICE void decode_full_tile(const Job& job, const TilePlace& place, co
   }
   GRADWIRE_UNROLL
   for (std::uint32_t i = 0; i < kMine; ++i) {
-    decode_strip<Codec>(job, context, place, simt::warp() + i * simt::kWarps, raw[i], good);
+    decode_strip<Codec, kAdds>(job, context, place, simt::warp() + i * simt::kWarps, raw[i], good);
   }
 }
 
-template <class Codec, class Job>
+template <class Codec, bool kAdds = true, class Job>
 GRADWIRE_DEVICE void decode_tile(const Job& job, const TilePlace& place, const std::uint8_t* payload, bool good) {
   const auto context = Codec::context(place.tile);
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-    decode_strip<Codec>(job, context, place, strip, Codec::fetch(strip, place.count, payload), good);
+    decode_strip<Codec, kAdds>(job, context, place, strip, Codec::fetch(strip, place.count, payload), good);
   }
 }
 

@@ -31,7 +31,8 @@ GRADWIRE_DEVICE void load_scaled(const void* values, const PieceTable& pieces, D
   }
 }
 
-/// Encodes x + residual of one strip. Returns whether NaN or Inf was among them, the same in all lanes.
+/// Encodes x + residual of one strip. Returns whether NaN or Inf was among them, the same in all lanes. The padding of
+/// the tile is left to the caller, since its place would take registers beside every strip.
 template <class Codec>
 GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::uint32_t strip, const TilePlace& place,
                                   typename Codec::Value (&x)[kHeld], float* residual, std::uint8_t* payload,
@@ -60,9 +61,6 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
     }
     store_as<DType::f32>(residuals(), left, x);
   }
-  if (strip + 1 == strips(place.count)) {
-    pad_tile(payload, Codec::Core::used_bytes(place.count));
-  }
   return simt::ballot(bad != 0) != 0;
 }
 
@@ -85,6 +83,9 @@ GRADWIRE_DEVICE void encode_tile(const Job& job, const TilePlace& place, std::ui
     if (bad && simt::lane() == 0) {
       note();
     }
+  }
+  if (simt::warp() == 0) {
+    pad_tile(payload, Codec::Core::used_bytes(place.count));
   }
 }
 

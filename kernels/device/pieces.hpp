@@ -77,7 +77,7 @@ GRADWIRE_DEVICE Packed<Stored> load_packed(StripPart part, std::uint32_t left) {
   GRADWIRE_ROLLED
   for (;; part = next_part(part, left)) {
     if (part.array != nullptr) {
-      load_some(static_cast<const Stored*>(address_of<Stored>(part)), part.begin, part.end, packed);
+      load_some(static_cast<const Stored*>(address_of<Stored>(part)), SomeElements{part.begin, part.end}, packed);
     }
     if (!goes_on(part, left)) {
       return packed;
@@ -93,7 +93,7 @@ GRADWIRE_DEVICE void store_elements(StripPart part, std::uint32_t left, const St
   }
   GRADWIRE_ROLLED
   for (;; part = next_part(part, left)) {
-    store_some(address_of<Stored>(part), part.begin, part.end, x);
+    store_some(address_of<Stored>(part), SomeElements{part.begin, part.end}, x);
     if (!goes_on(part, left)) {
       return;
     }

@@ -267,6 +267,9 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs, Job>& all, typenam
       note();
     }
   }
+  if (all.job.out != nullptr && simt::warp() == 0) {
+    pad_tile(all.job.out + all.offset, Codec::Core::used_bytes(place.count));
+  }
 }
 
 /// Sums tile `index` of the job; the whole block calls it. `nothing` and `inverse` are as for reduce_tile().

@@ -93,6 +93,9 @@ GRADWIRE_DEVICE void encode_sum(const ReduceJob& job, MixedShared<Value, false>&
       NoShared none;
       bad = encode_strip<C>(context, strip, place, sum, job.owner_residual, payload, none);
     }
+    if (strip + 1 == strips(place.count)) {
+      pad_tile(payload, C::Core::used_bytes(place.count));
+    }
     if (bad && simt::lane() == 0) {
       mark_nonfinite(job.call, job.out);
     }

@@ -21,6 +21,25 @@ GRADWIRE_DEVICE std::uint32_t element_of(std::uint32_t lane, int r) {
   return 128U * static_cast<std::uint32_t>(r / 4) + 4 * lane + static_cast<std::uint32_t>(r % 4);
 }
 
+/// Elements [0, end) of a strip. Which registers of a lane hold one is seen by comparing numbers that the compiler
+/// knows with one number of the lane, so that registers hold no number for each.
+struct FirstElements {
+  std::uint32_t end;
+  [[nodiscard]] GRADWIRE_DEVICE bool has(int r) const {
+    return 128 * (r / 4) + r % 4 < static_cast<int>(end) - 4 * static_cast<int>(simt::lane());
+  }
+  [[nodiscard]] GRADWIRE_DEVICE std::uint32_t index(int r) const { return element_of(simt::lane(), r); }
+};
+/// Elements [begin, end) of a strip.
+struct SomeElements {
+  std::uint32_t begin;
+  std::uint32_t end;
+  [[nodiscard]] GRADWIRE_DEVICE bool has(int r) const { return index(r) < end - begin; }
+  [[nodiscard]] GRADWIRE_DEVICE std::uint32_t index(int r) const {
+    return (4 * simt::lane() - begin) + static_cast<std::uint32_t>(128 * (r / 4) + r % 4);
+  }
+};
+
 GRADWIRE_DEVICE bool aligned_to(const void* address, std::uint32_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
@@ -131,12 +150,11 @@ GRADWIRE_DEVICE void load_whole(const Stored* from, Packed<Stored>& packed) {
 }
 
 /// Loads elements [begin, end) of a strip one by one, of which the first lies at `from`; the others must be zeros.
-template <class Stored>
-GRADWIRE_DEVICE void load_some(const Stored* from, std::uint32_t begin, std::uint32_t end, Packed<Stored>& packed) {
+template <class Stored, class Which>
+GRADWIRE_DEVICE void load_some(const Stored* from, const Which& which, Packed<Stored>& packed) {
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
-    const std::uint32_t i = element_of(simt::lane(), r) - begin;
-    const Stored x = i < end - begin ? load_one(from + i) : Stored{0};
+    const Stored x = which.has(r) ? load_one(from + which.index(r)) : Stored{0};
     if constexpr (sizeof(Stored) == 8) {
       packed.word[2 * r] |= static_cast<std::uint32_t>(x);
       packed.word[2 * r + 1] |= static_cast<std::uint32_t>(x >> 32);
@@ -165,7 +183,7 @@ GRADWIRE_DEVICE Packed<Stored> load_packed(const std::uint8_t* from, std::uint32
     return packed;
   }
   clear(packed);
-  load_some(reinterpret_cast<const Stored*>(from), 0, left, packed);
+  load_some(reinterpret_cast<const Stored*>(from), FirstElements{left}, packed);
   return packed;
 }
 
@@ -213,9 +231,8 @@ GRADWIRE_DEVICE void store_packed(std::uint8_t* to, std::uint32_t left, const Pa
   }
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
-    const std::uint32_t i = element_of(simt::lane(), r);
-    if (i < left) {
-      store_one(reinterpret_cast<Stored*>(to) + i, packed.element(r));
+    if (const FirstElements which{left}; which.has(r)) {
+      store_one(reinterpret_cast<Stored*>(to) + which.index(r), packed.element(r));
     }
   }
 }
@@ -235,13 +252,12 @@ GRADWIRE_DEVICE void store_whole(Stored* to, const Stored (&x)[kHeld]) {
 }
 
 /// Stores elements [begin, end) of a strip one by one, the first of them at `to`.
-template <class Stored>
-GRADWIRE_DEVICE void store_some(Stored* to, std::uint32_t begin, std::uint32_t end, const Stored (&x)[kHeld]) {
+template <class Stored, class Which>
+GRADWIRE_DEVICE void store_some(Stored* to, const Which& which, const Stored (&x)[kHeld]) {
   GRADWIRE_UNROLL
   for (int r = 0; r < kHeld; ++r) {
-    const std::uint32_t i = element_of(simt::lane(), r) - begin;
-    if (i < end - begin) {
-      store_one(to + i, x[r]);
+    if (which.has(r)) {
+      store_one(to + which.index(r), x[r]);
     }
   }
 }
@@ -251,7 +267,7 @@ GRADWIRE_DEVICE void store_elements(std::uint8_t* to, std::uint32_t left, const 
   if (left >= kStrip && aligned_to(to, kQuadAccess<Stored>)) {
     store_whole(reinterpret_cast<Stored*>(to), x);
   } else {
-    store_some(reinterpret_cast<Stored*>(to), 0, left, x);
+    store_some(reinterpret_cast<Stored*>(to), FirstElements{left}, x);
   }
 }
 

@@ -12,8 +12,8 @@
 //   int kEncodingBlocks, kSummingBlocks                    how many thread blocks that encode, or sum, must fit on a
 //                                                          processor: more hide more, fewer have more registers each
 //                                                          (measured)
-//   int kWindowBlocks                                      the same for the kernel over windows: as many as fit without
-//                                                          spilled registers
+//   int kWindowBlocks                                      the same for the kernel over windows; int4 and int2 spill a
+//                                                          few words for it (docs/results/kernels.md)
 //   void expand(context, raw, x)                           their values
 //   void add(context, raw, sum)                            the same as expand() and an addition, where that is faster
 // `count` is that of the tile. All lanes of the warp call.

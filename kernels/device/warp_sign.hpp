@@ -15,7 +15,7 @@ struct WarpSign {
   static constexpr int kAhead = 4;
   static constexpr int kEncodingBlocks = 6;
   static constexpr int kSummingBlocks = 4;
-  static constexpr int kWindowBlocks = 4;
+  static constexpr int kWindowBlocks = 3;
   using Context = NoContext;
   struct Raw {
     std::uint8_t bits[2];  // for each half of the strip, the byte with this lane's four bits

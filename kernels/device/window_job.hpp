@@ -82,7 +82,8 @@ struct WindowPlaces {
 
 /// An all-reduce of a lane (two_shot, the same codec for both hops, without topk), made of the jobs of separate
 /// kernels. `encode` has a series with a chunk of every shard, none left out, whose tiles fit into a slot. All arrays
-/// begin at the first element of the bucket. reduce.out is the own slot of the second hop in the own window.
+/// begin at the first element of the bucket. reduce.out is the own slot of the second hop in the own window. decode.add
+/// is false: results are stored.
 template <class Encode, class Reduce, class Decode>
 struct WindowJobOf {
   WindowPlaces places;

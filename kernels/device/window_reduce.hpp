@@ -133,8 +133,8 @@ GRADWIRE_DEVICE void sum_own(const WindowTiles<Job>& tiles, Meetings& meetings, 
   if (is_short(chunk, tile)) {
     const TilePlace place = tiles.place(chunk, tile);
     const std::uint64_t offset = window_offset<Codec>(tile);
-    reduce_tile<1>(Sum{job.reduce, inputs, Codec::context(place.tile), place, offset}, nothing(), inverse, shared,
-                   note);
+    reduce_tile<Codec::kAhead>(Sum{job.reduce, inputs, Codec::context(place.tile), place, offset}, nothing(), inverse,
+                               shared, note);
     simt::sync();
     push_tile(job.places, offset, Codec::Core::tile_bytes(0, place.count));
   }
@@ -154,10 +154,11 @@ GRADWIRE_DEVICE void decode_all(const WindowTiles<Job>& tiles, const Meetings& m
     std::uint32_t tile = tiles.first_tile(shard);
     GRADWIRE_ROLLED
     for (; tile < full_tiles(chunk); tile += shape.blocks) {
-      decode_full_tile<Codec>(job.decode, full(tiles.place(chunk, tile)), slot + window_offset<Codec>(tile), good);
+      decode_full_tile<Codec, false>(job.decode, full(tiles.place(chunk, tile)), slot + window_offset<Codec>(tile),
+                                     good);
     }
     if (is_short(chunk, tile)) {
-      decode_tile<Codec>(job.decode, tiles.place(chunk, tile), slot + window_offset<Codec>(tile), good);
+      decode_tile<Codec, false>(job.decode, tiles.place(chunk, tile), slot + window_offset<Codec>(tile), good);
     }
   }
 }

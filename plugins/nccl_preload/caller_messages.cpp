@@ -3,7 +3,9 @@
 #include <string>
 
 #include "plugins/nccl_preload/real.hpp"
+#include "transport/nccl_types.hpp"
 
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommCount, (ncclComm_t, int*))
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommCuDevice, (ncclComm_t, int*))
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t, ncclResult_t*))
 GRADWIRE_NCCL_DECLARE(const char*, ncclGetErrorString, (ncclResult_t))
@@ -14,6 +16,10 @@ GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclRecv, (void*, size_t, ncclDataType_t, in
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclAllGather,
                       (const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))
 GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclAllReduce,
+                      (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclReduce,
+                      (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t))
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclReduceScatter,
                       (const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
 
 namespace gradwire::nccl_preload {
@@ -72,6 +78,34 @@ void CallerMessages::all_reduce(void* /*values*/, DType /*dtype*/, std::uint64_t
   throw Error(ErrorCode::internal, "exact sums are passed to NCCL as the job wrote them, never made here");
 }
 
+void CallerMessages::join_node(int /*node*/, int place, std::span<std::byte> /*scratch*/, void* /*stream*/) {
+  place_ = place;
+  check(GRADWIRE_NCCL_REAL(ncclCommCount)(child_->node(), &places_), "ncclCommCount");
+}
+
+// The elements that are left over have a reduction of their own in the group.
+void CallerMessages::sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest,
+                                 void* stream) {
+  const ncclDataType_t type = transport::nccl_type(dtype);
+  check(GRADWIRE_NCCL_REAL(ncclReduceScatter)(from, to, each, type, ncclSum, child_->node(),
+                                              static_cast<cudaStream_t>(stream)),
+        "ncclReduceScatter inside the node, of " + std::to_string(each) + " elements");
+  if (rest > 0) {
+    const std::uint64_t before = static_cast<std::uint64_t>(places_) * each * element_bytes(dtype);
+    auto* behind = place_ + 1 == places_ ? static_cast<std::byte*>(to) + each * element_bytes(dtype) : nullptr;
+    check(GRADWIRE_NCCL_REAL(ncclReduce)(static_cast<const std::byte*>(from) + before, behind, rest, type, ncclSum,
+                                         places_ - 1, child_->node(), static_cast<cudaStream_t>(stream)),
+          "ncclReduce inside the node, of " + std::to_string(rest) + " elements");
+  }
+}
+
+void CallerMessages::gather_in_node(void* all, std::uint64_t bytes, void* stream) {
+  const std::byte* own = static_cast<std::byte*>(all) + static_cast<std::uint64_t>(place_) * bytes;
+  check(
+      GRADWIRE_NCCL_REAL(ncclAllGather)(own, all, bytes, ncclUint8, child_->node(), static_cast<cudaStream_t>(stream)),
+      "ncclAllGather inside the node, of " + std::to_string(bytes) + " bytes");
+}
+
 void CallerMessages::find_largest(std::uint32_t* words, std::size_t count, void* stream) {
   check(GRADWIRE_NCCL_REAL(ncclAllReduce)(words, words, count, ncclUint32, ncclMax, comm_,
                                           static_cast<cudaStream_t>(stream)),
@@ -93,6 +127,9 @@ void CallerMessages::poll() {
   ncclResult_t asked = GRADWIRE_NCCL_REAL(ncclCommGetAsyncError)(comm_, &state);
   if (child != nullptr && asked == ncclSuccess && (state == ncclSuccess || state == ncclInProgress)) {
     asked = GRADWIRE_NCCL_REAL(ncclCommGetAsyncError)(child, &state);
+    if (ncclComm_t node = child_->node(); node != nullptr && asked == ncclSuccess && state == ncclSuccess) {
+      asked = GRADWIRE_NCCL_REAL(ncclCommGetAsyncError)(node, &state);
+    }
   }
   child_->leave();
   check(asked, "ncclCommGetAsyncError");

@@ -36,6 +36,14 @@ class CallerMessages final : public transport::DeviceMessages {
   void send(std::span<const std::byte> bytes, int peer, void* stream) override;
   void receive(std::span<std::byte> bytes, int peer, void* stream) override;
   void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
+  /// Inside nodes NCCL sums on a communicator that is split from the child.
+  [[nodiscard]] bool sums_in_nodes() const noexcept override { return child_->splits(); }
+  /// The child must have been split by node. Sends nothing: NCCL connects ranks in the first trial, which does not
+  /// count.
+  void join_node(int node, int place, std::span<std::byte> scratch, void* stream) override;
+  void sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest,
+                   void* stream) override;
+  void gather_in_node(void* all, std::uint64_t bytes, void* stream) override;
   /// Enqueues on `stream` and the job's communicator: replaces each of `count` words in device memory by the largest
   /// one of all ranks. Must not be called in a group.
   void find_largest(std::uint32_t* words, std::size_t count, void* stream);
@@ -54,6 +62,8 @@ class CallerMessages final : public transport::DeviceMessages {
   std::shared_ptr<const std::atomic<bool>> ended_;
   std::shared_ptr<ChildCommunicator> child_;
   ncclComm_t sending_ = nullptr;  // the communicator of the messages of the open group
+  int place_ = 0;                 // of this rank in its node
+  int places_ = 1;
 };
 
 }  // namespace gradwire::nccl_preload

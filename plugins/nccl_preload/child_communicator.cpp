@@ -26,12 +26,16 @@ constexpr std::chrono::milliseconds kStuck{500};
 ChildCommunicator::~ChildCommunicator() {
   settle(false);
   ncclComm_t comm = nullptr;
+  ncclComm_t node = nullptr;
   {
     const MutexLock lock(mutex_);
     comm = std::exchange(comm_, nullptr);
+    node = std::exchange(node_, nullptr);
   }
-  if (comm != nullptr) {
-    GRADWIRE_NCCL_REAL(ncclCommDestroy)(comm);
+  for (ncclComm_t one : {node, comm}) {
+    if (one != nullptr) {
+      GRADWIRE_NCCL_REAL(ncclCommDestroy)(one);
+    }
   }
 }
 
@@ -71,6 +75,27 @@ bool ChildCommunicator::make(std::span<const Offer> offers) noexcept {
 
 void ChildCommunicator::settle(bool all) noexcept {
   settled_ = true;
+  adopt(all, &ChildCommunicator::comm_);
+}
+
+bool ChildCommunicator::splits() const { return get() != nullptr && GRADWIRE_NCCL_HAS(ncclCommSplit); }
+
+bool ChildCommunicator::split(std::uint32_t node, int place) noexcept {
+  try {
+    ncclComm_t comm = enter();
+    const ncclResult_t result =
+        comm == nullptr ? ncclInvalidUsage
+                        : GRADWIRE_NCCL_REAL(ncclCommSplit)(comm, static_cast<int>(node), place, &made_, nullptr);
+    leave();
+    return result == ncclSuccess;
+  } catch (const Error&) {  // the job has ended it
+    return false;
+  }
+}
+
+void ChildCommunicator::settle_split(bool all) noexcept { adopt(all, &ChildCommunicator::node_); }
+
+void ChildCommunicator::adopt(bool all, ncclComm_t ChildCommunicator::*place) noexcept {
   ncclComm_t made = std::exchange(made_, nullptr);
   if (made == nullptr) {
     return;
@@ -78,7 +103,7 @@ void ChildCommunicator::settle(bool all) noexcept {
   if (all) {
     const MutexLock lock(mutex_);
     if (!aborted_) {
-      comm_ = std::exchange(made, nullptr);
+      this->*place = std::exchange(made, nullptr);
     }
   }
   if (made != nullptr) {
@@ -101,17 +126,22 @@ void ChildCommunicator::leave() noexcept {
   left_.notify_all();
 }
 
-// The abort frees the communicator, so it waits for calls and groups under way, unless they are stuck.
+// The abort frees the communicators, so it waits for calls and groups under way, unless they are stuck.
 void ChildCommunicator::abort() noexcept {
   ncclComm_t comm = nullptr;
+  ncclComm_t node = nullptr;
   {
     const MutexLock lock(mutex_);
     aborted_ = true;
     comm = std::exchange(comm_, nullptr);
+    node = std::exchange(node_, nullptr);
     if (comm == nullptr) {
       return;
     }
     left_.wait_for(mutex_, kStuck, [this]() REQUIRES(mutex_) { return inside_ == 0; });
+  }
+  if (node != nullptr) {
+    GRADWIRE_NCCL_REAL(ncclCommAbort)(node);
   }
   GRADWIRE_NCCL_REAL(ncclCommAbort)(comm);
 }

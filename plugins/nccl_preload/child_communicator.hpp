@@ -1,4 +1,5 @@
-// Holds NCCL's communicator for gradwire's messages beside one of the job's, and ends together with that one.
+// Holds NCCL's communicators of gradwire beside one of the job's: one for messages, and one of each node's ranks for
+// sums inside nodes. They end together with the job's.
 #pragma once
 
 #include <nccl.h>
@@ -28,6 +29,10 @@ class ChildCommunicator final : public drop_in::OwnCommunicator {
   [[nodiscard]] Offer offer() noexcept override;
   [[nodiscard]] bool make(std::span<const Offer> offers) noexcept override;
   void settle(bool all) noexcept override;
+  [[nodiscard]] bool split(std::uint32_t node, int place) noexcept override;
+  void settle_split(bool all) noexcept override;
+  /// Returns whether NCCL can split it by node.
+  [[nodiscard]] bool splits() const;
 
   /// Returns the communicator, null if there is none, for calls until leave(). Throws Error(aborted) after abort().
   [[nodiscard]] ncclComm_t enter();
@@ -37,11 +42,19 @@ class ChildCommunicator final : public drop_in::OwnCommunicator {
     return comm_;
   }
   void leave() noexcept;
+  /// Returns the communicator of this rank's node, null if there is none, for calls between enter() and leave().
+  [[nodiscard]] ncclComm_t node() const {
+    const MutexLock lock(mutex_);
+    return node_;
+  }
 
   /// Ends its work. Any thread may call it.
   void abort() noexcept;
 
  private:
+  // Keeps what was made as this member if all ranks have made it; else frees it.
+  void adopt(bool all, ncclComm_t ChildCommunicator::*place) noexcept;
+
   ncclComm_t parent_;
   int rank_;
   int size_;
@@ -52,6 +65,7 @@ class ChildCommunicator final : public drop_in::OwnCommunicator {
   mutable Mutex mutex_;        // not held during calls of NCCL
   CondVar left_;
   ncclComm_t comm_ GUARDED_BY(mutex_) = nullptr;
+  ncclComm_t node_ GUARDED_BY(mutex_) = nullptr;
   int inside_ GUARDED_BY(mutex_) = 0;  // number of calls and groups under way
   bool aborted_ GUARDED_BY(mutex_) = false;
 };

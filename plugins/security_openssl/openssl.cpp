@@ -146,10 +146,10 @@ bool equal(const void* one, const void* other, std::size_t bytes) noexcept {
   return CRYPTO_memcmp(one, other, bytes) == 0;
 }
 
-const char* library() noexcept { return OpenSSL_version(OPENSSL_VERSION); }
+const char* provider() noexcept { return OpenSSL_version(OPENSSL_VERSION); }
 
 constexpr SecurityTable kTable{.version = kSecurityVersion,
-                               .library = &library,
+                               .provider = &provider,
                                .hkdf = &hkdf,
                                .seal = &seal,
                                .open = &open,

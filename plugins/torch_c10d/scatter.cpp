@@ -1,5 +1,6 @@
 #include "plugins/torch_c10d/scatter.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>

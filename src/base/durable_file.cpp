@@ -16,6 +16,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/descriptor.hpp"
 #include "base/log.hpp"
 #include "base/own_files.hpp"
 #include "base/text.hpp"
@@ -34,25 +35,9 @@ constexpr std::chrono::minutes kUnfinishedReport{1};  // an older unfinished rep
   throw Error(ErrorCode::invalid_argument, path.string() + ": " + what + " (" + text::reason_of(reason) + ")");
 }
 
-// NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() has variable arguments
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(const std::filesystem::path& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC)) {}
-  ~Descriptor() {
-    if (number_ >= 0) {
-      ::close(number_);
-    }
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int number() const noexcept { return number_; }
-  [[nodiscard]] bool is_open() const noexcept { return number_ >= 0; }
-
- private:
-  int number_;
-};
-// NOLINTEND(cppcoreguidelines-pro-type-vararg)
+int open_path(const std::filesystem::path& path, int flags) {
+  return ::open(path.c_str(), flags | O_CLOEXEC);  // NOLINT(cppcoreguidelines-pro-type-vararg): open() has them
+}
 
 // Whether the error means that the filesystem, or a filter of system calls, has no sync. They report that in several
 // ways, none of which a failed disk uses.
@@ -80,7 +65,7 @@ void warn_without_sync(const std::filesystem::path& path, int reason) {
 // Brings the file to the disk. Without this a rename could reach the disk before the bytes do, and a crash of the node
 // could leave an empty file. 0: done, or not possible here; otherwise the errno of the failure.
 int sync(const Descriptor& descriptor, const std::filesystem::path& path, bool directory) {
-  if (::fsync(descriptor.number()) == 0) {
+  if (::fsync(descriptor.get()) == 0) {
     return 0;
   }
   const int reason = errno;
@@ -103,13 +88,9 @@ class DescriptorBuffer : public std::streambuf {
 
  protected:
   int sync() override {
-    for (const char* from = pbase(); from < pptr();) {
-      const ssize_t written = ::write(descriptor_, from, static_cast<std::size_t>(pptr() - from));
-      if (written < 0 && errno != EINTR) {
-        reason_ = errno;
-        return -1;
-      }
-      from += written > 0 ? written : 0;
+    if (!write_all(descriptor_, std::string_view(pbase(), static_cast<std::size_t>(pptr() - pbase())))) {
+      reason_ = errno;
+      return -1;
     }
     setp(bytes_.data(), bytes_.data() + bytes_.size());
     return 0;
@@ -212,7 +193,7 @@ std::optional<Descriptor> open_stream(const std::filesystem::path& file) {
   if (::lstat(file.c_str(), &status) != 0 || !(S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode))) {
     return std::nullopt;
   }
-  return std::optional<Descriptor>(std::in_place, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  return std::optional<Descriptor>(std::in_place, open_path(file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
 }
 
 }  // namespace
@@ -224,7 +205,7 @@ std::string current_of(const std::string& name) {
 }
 
 void sync_directory(const std::filesystem::path& directory) {
-  const Descriptor descriptor(directory, O_RDONLY | O_DIRECTORY);
+  const Descriptor descriptor(open_path(directory, O_RDONLY | O_DIRECTORY));
   int reason = descriptor.is_open() ? 0 : errno;
   if (has_no_sync(reason, true)) {
     warn_without_sync(directory, reason);
@@ -248,7 +229,7 @@ DurableFile::DurableFile(const std::filesystem::path& directory, const std::stri
     fail_io(file_, "cannot be written", error ? error.value() : errno);  // a folder's error says more
   }
   try {
-    fill(descriptor.number(), file_, write);
+    fill(descriptor.get(), file_, write);
     if (const int reason = kind == FileKind::state ? sync(descriptor, file_, false) : 0; reason != 0) {
       fail_io(file_, "cannot be brought to the disk", reason);
     }
@@ -285,8 +266,8 @@ void write_report_file(const std::filesystem::path& file, const std::function<vo
       fail_io(file, "cannot be written", errno);
     }
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): fcntl() is variadic; from here on writes wait for the reader
-    static_cast<void>(::fcntl(stream->number(), F_SETFL, ::fcntl(stream->number(), F_GETFL) & ~O_NONBLOCK));
-    fill(stream->number(), file, write);
+    static_cast<void>(::fcntl(stream->get(), F_SETFL, ::fcntl(stream->get(), F_GETFL) & ~O_NONBLOCK));
+    fill(stream->get(), file, write);
     return;
   }
   std::error_code error;

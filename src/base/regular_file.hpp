@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/descriptor.hpp"
+
 namespace gradwire {
 
 /// Whether pipes and devices may be read, too: a user may give a policy by a pipe.
@@ -21,9 +23,6 @@ enum class Pipes { refused, read };
 class RegularFile {
  public:
   RegularFile(const std::filesystem::path& file, std::string_view what, Pipes pipes = Pipes::refused);
-  ~RegularFile();
-  RegularFile(const RegularFile&) = delete;
-  RegularFile& operator=(const RegularFile&) = delete;
 
   /// Reads; returns the number of bytes, which is less than `bytes` at the end of the file.
   [[nodiscard]] std::size_t read(void* to, std::size_t bytes);
@@ -35,7 +34,7 @@ class RegularFile {
   [[noreturn]] void fail(const std::string& why) const;
 
   std::string name_;  // with `what` in front
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::uint64_t size_ = 0;
 };
 

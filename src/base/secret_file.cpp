@@ -6,7 +6,7 @@
 
 #include <array>
 #include <cerrno>
-#include <utility>
+#include <optional>
 
 #include "base/text.hpp"
 #include "gradwire/error.hpp"
@@ -42,39 +42,31 @@ std::string why_not_secret(const struct stat& status, const std::string& name) {
 }  // namespace
 
 SecretFile::SecretFile(const std::filesystem::path& file, std::string_view what, std::string_view how)
-    : file_(file), what_(what) {
-  // O_NONBLOCK: a pipe of that name must not hold the process up.
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() has variable arguments
-  descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (descriptor_ < 0) {
+    : file_(file),
+      what_(what),
+      // O_NONBLOCK: a pipe of that name must not hold the process up.
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() has variable arguments
+      descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) {
+  if (!descriptor_.is_open()) {
     const int number = errno;
     fail("cannot be read (" + text::reason_of(number) + "); " +
          (number == ENOENT ? std::string(how) : "check the path and its permissions"));
   }
   struct stat status {};
-  const std::string why = ::fstat(descriptor_, &status) == 0 ? why_not_secret(status, text::shell_word(file.string()))
-                                                             : "cannot be examined (" + text::reason_of(errno) + ")";
+  const std::string why = ::fstat(descriptor_.get(), &status) == 0
+                              ? why_not_secret(status, text::shell_word(file.string()))
+                              : "cannot be examined (" + text::reason_of(errno) + ")";
   if (!why.empty()) {
-    ::close(std::exchange(descriptor_, -1));
     fail(why);
   }
 }
 
-SecretFile::~SecretFile() { ::close(descriptor_); }
-
 std::size_t SecretFile::read(std::span<std::byte> to) {
-  std::size_t done = 0;
-  while (done < to.size()) {
-    const ssize_t got = ::read(descriptor_, to.data() + done, to.size() - done);
-    if (got < 0 && errno != EINTR) {
-      fail("reading failed (" + text::reason_of(errno) + ")");
-    }
-    if (got == 0) {
-      break;
-    }
-    done += got > 0 ? static_cast<std::size_t>(got) : 0;
+  const std::optional<std::size_t> got = read_all(descriptor_.get(), to);
+  if (!got) {
+    fail("reading failed (" + text::reason_of(errno) + ")");
   }
-  return done;
+  return *got;
 }
 
 void SecretFile::fail(const std::string& why) const {

@@ -7,19 +7,18 @@
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.hpp"
+
 namespace gradwire {
 
 /// A file opened for reading: a regular one, or a link to one, of this user or of root, without rights for group and
-/// others. What is checked is what is read, whoever renames files meanwhile. Error(invalid_argument), which begins with
-/// `what`, such as "token file", and the path, says what is wrong and how to mend it.
+/// others. It is checked after it was opened, so renaming files meanwhile changes nothing. Error(invalid_argument),
+/// which begins with `what`, such as "token file", and the path, says what is wrong and how to mend it.
 class SecretFile {
  public:
   /// `how` says where such a file comes from, in the error for one that is missing.
   SecretFile(const std::filesystem::path& file, std::string_view what,
              std::string_view how = "check the path and its permissions");
-  ~SecretFile();
-  SecretFile(const SecretFile&) = delete;
-  SecretFile& operator=(const SecretFile&) = delete;
 
   /// Reads; returns the number of bytes, which is less than there is room for at the end of the file.
   [[nodiscard]] std::size_t read(std::span<std::byte> to);
@@ -29,7 +28,7 @@ class SecretFile {
  private:
   std::filesystem::path file_;
   std::string what_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
 };
 
 /// The token in such a file: its only line, 16 to 4096 characters that RFC 6750 allows in a bearer token.

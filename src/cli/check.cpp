@@ -1,3 +1,4 @@
+#include "base/secret_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
@@ -9,7 +10,6 @@
 #include "policy/rule.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
-#include "security/key_file.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -192,7 +192,7 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   }
   if (!policy.security.key.empty()) {
     out << "security: sessions in host memory encrypt what they send, with the key in "
-        << text::printable(security::parse_key_setting(policy.security.key, "key").string()) << '\n';
+        << text::printable(secret_path(policy.security.key, "key").string()) << '\n';
   }
   if (policy.security.lock_memory || policy.security.no_dump) {
     const char* const both = policy.security.lock_memory && policy.security.no_dump ? " and " : "";

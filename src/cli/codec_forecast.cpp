@@ -81,7 +81,7 @@ double sent_bytes(const exchange::Cluster& cluster, const plan::Bucket& bucket, 
 }
 
 CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& cluster, const CodecSpec& codec,
-                           Algorithm algorithm, std::span<const Candidate> candidates) {
+                           Algorithm algorithm, std::span<const Candidate> candidates, bool sealed) {
   Policy policy;
   policy.defaults.codec = codec;
   if (codec == CodecSpec::exact()) {
@@ -89,7 +89,7 @@ CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& clus
   }
   policy.defaults.algorithm = algorithm;
   policy.tiers.ranks_per_node = static_cast<std::uint32_t>(cluster.ranks_per_node);
-  const plan::Plan plan = plan::make_plan(policy, model.layers, {.world_size = cluster.ranks});
+  const plan::Plan plan = plan::make_plan(policy, model.layers, {.world_size = cluster.ranks, .sealed = sealed});
   const double forward = model.compute_seconds * (1 - model.backward);
   const double total = elements_of(model);
   CodecForecast result{.codec = codec, .algorithm = algorithm, .step = {}};
@@ -111,13 +111,14 @@ CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& clus
 }  // namespace
 
 std::vector<CodecForecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
-                                    std::span<const Candidate> candidates) {
+                                    std::span<const Candidate> candidates, bool sealed) {
   std::vector<CodecForecast> forecasts;
   for (const Candidate& candidate : candidates) {
     if (candidate.offered) {
-      CodecForecast best = forecast_one(model, cluster, candidate.codec, Algorithm::two_shot, candidates);
+      CodecForecast best = forecast_one(model, cluster, candidate.codec, Algorithm::two_shot, candidates, sealed);
       if (cluster.ranks_per_node > 1 && cluster.ranks > cluster.ranks_per_node && candidate.codec.k == 0) {
-        const CodecForecast tiered = forecast_one(model, cluster, candidate.codec, Algorithm::hierarchical, candidates);
+        const CodecForecast tiered =
+            forecast_one(model, cluster, candidate.codec, Algorithm::hierarchical, candidates, sealed);
         best = tiered.step.seconds < best.step.seconds ? tiered : best;
       }
       forecasts.push_back(best);

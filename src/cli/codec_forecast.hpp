@@ -34,9 +34,10 @@ struct CodecForecast {
 /// Forecasts every candidate that is offered on `cluster`, with the buckets that a session would form (small tensors in
 /// bf16, as by default). Where nodes have several ranks, codecs without topk are tried with hierarchical too (bf16
 /// inside, exact with exact). It assumes that gradients become ready evenly over the backward pass, the last layer
-/// first. `candidates` must hold `exact`, `bf16` and the default second hop of each.
+/// first. `candidates` must hold `exact`, `bf16` and the default second hop of each. `sealed`: frames are encrypted,
+/// which takes memory.
 [[nodiscard]] std::vector<CodecForecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
-                                                  std::span<const Candidate> candidates);
+                                                  std::span<const Candidate> candidates, bool sealed = false);
 
 /// The index of the forecast to use, of those that are advisable: the first, in the order given (best quality first),
 /// whose exposed communication is at most `target` of the step; if there is none, the first that is at most 5% slower

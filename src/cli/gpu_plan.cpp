@@ -138,8 +138,9 @@ void print_gpu_table(const DeviceCluster& cluster, std::span<const std::uint64_t
   }
   out << text::table(rows, "llrrrrrrrrrrl")
       << "bucket: one f32 tensor; four lanes: the executor as it was, a launch for each frame; one lane: as it is,\n"
-         "counted by running it; tiers: NCCL's sums inside a node, frames between nodes; one kernel: inside a node,\n"
-         "without the two kernels of a step; ratio: of NCCL's time to this one\n";
+         "counted by running it; tiers: NCCL's sums inside a node, frames between nodes; one kernel: a launch for "
+         "each\n"
+         "lane inside a node; ratio: of NCCL's time to this one\n";
 }
 
 void print_gpu_steps(const DeviceCluster& cluster, const RecordedModel& read, std::ostream& out) {

@@ -19,6 +19,7 @@
 #include "gradwire/error.hpp"
 #include "plot/svg_plot.hpp"
 #include "policy/stage.hpp"
+#include "security/job_key.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -89,7 +90,8 @@ std::string in_flight_text(const exchange::Cluster& cluster) {
 }
 
 void print_assumptions(const PlanCommandOptions& options, const RecordedModel& read,
-                       const std::vector<Candidate>& candidates, const exchange::Cluster& cluster, std::ostream& out) {
+                       const std::vector<Candidate>& candidates, const exchange::Cluster& cluster, bool sealed,
+                       std::ostream& out) {
   const ModelFile& model = read.model;
   double elements = 0;
   for (const TensorInfo& layer : model.layers) {
@@ -108,7 +110,10 @@ void print_assumptions(const PlanCommandOptions& options, const RecordedModel& r
          "  uncompressed: the quicker of a perfect ring and two_shot; compressed: two_shot"
       << (options.nodes_of > 1 ? ", or hierarchical, bf16 inside nodes, where that is quicker" : "")
       << "; messages that wait for each other: 2 (ranks - 1)\n"
-         "  the network carries nothing else, and codecs have a core of their own, with these speeds\n";
+      << (sealed ? "  frames are encrypted with the key of GRADWIRE_KEY: their copies are in the memory, the time that "
+                   "takes is not counted\n"
+                 : "")
+      << "  the network carries nothing else, and codecs have a core of their own, with these speeds\n";
   std::vector<std::vector<std::string>> rows{{"codec", "values", "bytes an element", "encode", "decode and add"}};
   const auto rate = [](double seconds) { return format_number(sizeof(float) / seconds / 1e9, 3) + " GB/s"; };
   for (const Candidate& candidate : candidates) {
@@ -324,6 +329,7 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
   const std::vector<Candidate> candidates = candidates_of(options);
   std::vector<int> worlds = options.ranks;
   std::sort(worlds.begin(), worlds.end());
+  const bool sealed = security::key_setting().has_value();
   std::vector<Scale> scales;
   for (const int ranks : worlds) {
     Scale scale{.cluster = {.ranks = ranks,
@@ -332,14 +338,14 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
                             .intra = intra,
                             .in_flight_bytes = in_flight},
                 .forecasts = {}};
-    scale.forecasts = cli::forecast(model, scale.cluster, candidates);
+    scale.forecasts = cli::forecast(model, scale.cluster, candidates, sealed);
     for (CodecForecast& one : scale.forecasts) {
       one.advisable = !loses_too_much(one.codec);
     }
     scale.advised = cli::advise(scale.forecasts, target);
     scales.push_back(std::move(scale));
   }
-  print_assumptions(options, read, candidates, scales.front().cluster, out);
+  print_assumptions(options, read, candidates, scales.front().cluster, sealed, out);
   print_losses(candidates, out);
   print_scales(scales, out);
   print_advice(scales, target, out);

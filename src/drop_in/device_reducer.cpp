@@ -16,6 +16,16 @@ using exchange::CurrentDevice;
 // Larger calls gain more where their messages travel while the next one is encoded.
 constexpr exchange::JoinedSizes kJoined{.below = std::uint64_t{8} << 20, .enough = std::uint64_t{64} << 20};
 
+// Names how a call was made, for reports.
+const char* algorithm_text(DeviceMethod method) noexcept {
+  switch (method) {
+    case DeviceMethod::messages: return "";
+    case DeviceMethod::node_kernel: return "node_kernel";
+    case DeviceMethod::tiers: return "hierarchical";
+  }
+  return "";
+}
+
 // Lets calls work in memory that is given back.
 class Loan {
  public:
@@ -101,7 +111,7 @@ void DeviceReducer::run(std::span<const Job> jobs) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
       drop_residuals(*place);  // this call has added them
     }
-    router_->count(jobs[i].route, executions[i]->statistics(), jobs[i].route.node_kernel ? "node_kernel" : "");
+    router_->count(jobs[i].route, executions[i]->statistics(), algorithm_text(jobs[i].route.method));
   }
 }
 
@@ -114,7 +124,7 @@ int DeviceReducer::run_trial(const Job& job, std::uint64_t bytes, const LibraryC
   std::byte* copy = trials_->copy();
   Job rival{.route = job.route, .reduce = job.reduce};
   rival.route.stage = job.route.rival;
-  rival.route.node_kernel = job.route.rival_node_kernel;
+  rival.route.method = job.route.rival_method;
   rival.route.keeps.reset();
   rival.reduce.receive = copy;
   link_->set_caller(job.reduce.stream);
@@ -163,17 +173,20 @@ DeviceReducer::Sites DeviceReducer::sites_of(const Job& job) const {
 exchange::StreamCall DeviceReducer::resolve(const Job& job, Sites sites) const {
   const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
+  const bool in_tiers = route.method == DeviceMethod::tiers;
   return exchange::make_stream_call(
       {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
-       .algorithm = route.algorithm,
+       .algorithm = in_tiers ? Algorithm::hierarchical : route.algorithm,
        .codec = route.stage.codec,
        .second_hop = route.stage.second_hop,
+       .intra = in_tiers ? route.stage.intra : std::nullopt,
        .dtype = job.reduce.dtype,
        .count = scatters ? job.reduce.count * static_cast<std::uint64_t>(world_) : job.reduce.count,
        .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), job.reduce.count),
        .feedback = sites.feedback,
-       .held = {.any = sites.held.any()}},
-      backend_, configuration_.planner.policy().chunk_bytes);
+       .held = {.any = sites.held.any()},
+       .native = {.in_nodes = in_tiers}},
+      backend_, configuration_.planner.policy().chunk_bytes, in_tiers ? tiers_ : nullptr);
 }
 
 // NCCL promises no order among the calls of a group, so small ones of one codec may follow upon each other here, which
@@ -186,7 +199,8 @@ DeviceReducer::Executions DeviceReducer::make(exchange::StreamExecutor& executor
   const auto place = [&](std::size_t i) {
     const DeviceReduce& reduce = uses[i].job.reduce;
     const CodecSpec& codec = uses[i].job.route.stage.codec;
-    const bool alone = uses[i].job.route.node_kernel || reduce.count * element_bytes(reduce.dtype) >= kJoined.below;
+    const bool alone = uses[i].job.route.method != DeviceMethod::messages ||
+                       reduce.count * element_bytes(reduce.dtype) >= kJoined.below;
     return std::tuple(alone, codec.values, codec.k);
   };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
@@ -231,7 +245,7 @@ exchange::StreamExecutor::Call DeviceReducer::call_of(const Use& use, const doub
                                               .bucket = use.number,
                                               .local_residual = use.residuals.local,
                                               .owner_residual = use.residuals.owner,
-                                              .in_windows = use.job.route.node_kernel,
+                                              .in_windows = use.job.route.method == DeviceMethod::node_kernel,
                                               .name = std::string(name_of(use.job.route.what.function)) + " of " +
                                                       std::to_string(call.request.count) + " elements"})};
 }

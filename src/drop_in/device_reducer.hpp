@@ -53,6 +53,8 @@ class DeviceLink {
   [[nodiscard]] virtual RankGather& gather() noexcept = 0;
   /// Returns null if messages always travel on the job's communicator.
   [[nodiscard]] virtual OwnCommunicator* own_communicator() noexcept { return nullptr; }
+  /// Returns the name of the host, which no other host has.
+  [[nodiscard]] virtual std::string host_name() const;
   /// Returns the messages by which the ranks agree on numbers beside the calls.
   [[nodiscard]] virtual ExchangePort& exchange_port() noexcept = 0;
   [[nodiscard]] virtual DeviceClock& clock() noexcept = 0;
@@ -197,8 +199,14 @@ class DeviceReducer {
   [[nodiscard]] bool all_say(std::uint64_t value);
   [[nodiscard]] bool all_have(bool mine) { return all_say(mine ? 1 : 0) && mine; }
   void open_own_communicator(const Job& first);
-  // Opens windows for one kernel inside the node, and offers it as a way where all ranks have passed their test.
-  void open_node_kernel(const DeviceReduce& reduce);
+  // Finds out what the ranks can do beside messages, and offers it as ways of codec = "auto".
+  void open_offers(const DeviceReduce& reduce);
+  // Opens windows for one kernel inside the node. Returns whether all ranks have passed their test.
+  [[nodiscard]] bool open_windows(const DeviceReduce& reduce);
+  // Joins the nodes of the communicator's ranks, if these are several of equal size. Returns whether all ranks have.
+  [[nodiscard]] bool join_nodes(const DeviceReduce& reduce);
+  [[nodiscard]] exchange::Tiers find_nodes();
+  [[nodiscard]] bool split_by_node();
   [[nodiscard]] std::vector<std::string> gather_texts(const std::string& mine);
   void check_node_kernel() const;
   void prepare_choices();
@@ -252,7 +260,8 @@ class DeviceReducer {
   std::string name_;
   DeviceExchange exchange_;
   std::optional<DeviceTrials> trials_;  // if codec = "auto" chooses
-  bool node_kernel_tried_ = false;
+  bool offers_open_ = false;
+  std::shared_ptr<const exchange::Tiers> tiers_;                 // the nodes that the device has joined
   std::atomic<const exchange::WindowCalls*> windows_ = nullptr;  // the device's, once they are tested
   DeviceRoles roles_;
   bool needs_roles_ = false;             // a call came that the policy compresses by its role

@@ -29,7 +29,7 @@ FrameMemory::Kind DeviceReducer::kind_of(const Router::Route& route, const Devic
           .holds_local = sites.held.local,
           .holds_owner = sites.held.owner,
           .scaled = reduce.scaled,
-          .node_kernel = route.node_kernel};
+          .method = route.method};
 }
 
 // Returns the residuals that the job's place holds, or will hold where it holds none yet. Nothing is touched in a dry
@@ -135,7 +135,7 @@ std::uint64_t DeviceReducer::bytes_of_trial(const choice::DeviceGate::Asked& ask
     rival.reduce.count = rival.route.what.count / (scatters ? static_cast<std::uint64_t>(world_) : 1);
     rival.reduce.send = rival.reduce.receive = step_;
     for (const void* factor : {static_cast<const void*>(nullptr), static_cast<const void*>(step_)}) {
-      if (factor != nullptr && rival.route.node_kernel) {
+      if (factor != nullptr && rival.route.method == DeviceMethod::node_kernel) {
         continue;  // it makes no scaled sums
       }
       rival.reduce.device_factor = factor;

@@ -26,11 +26,12 @@ void pass(Router::Route& route, Reason reason) {
 
 // The kernel inside a node has no factors.
 void leave_out_scaled(Router::Route& route, const DeviceReduce& reduce) {
-  if (!reduce.scaled || (!route.node_kernel && !(route.trial && route.rival_node_kernel))) {
+  const bool by_kernel = route.method == DeviceMethod::node_kernel;
+  if (!reduce.scaled || (!by_kernel && !(route.trial && route.rival_method == DeviceMethod::node_kernel))) {
     return;
   }
   route.trial.reset();
-  if (route.node_kernel && route.decision.compress) {
+  if (by_kernel && route.decision.compress) {
     pass(route, Reason::scaled);
   }
 }
@@ -59,9 +60,9 @@ Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided
     const Reason reason = trials_ ? reason_of_role(call, router_->any_role(call), true, reduce) : Reason::none;
     if (reason != Reason::none) {
       allowed = {.compress = false, .reason = reason};
-    } else if (trials_ && !node_kernel_tried_ && call.function == Function::nccl_all_reduce &&
+    } else if (trials_ && !offers_open_ && call.function == Function::nccl_all_reduce &&
                router_->could_compress(call, decided)) {
-      open_node_kernel(reduce);
+      open_offers(reduce);
     }
   }
   Router::Route route = router_->route(call, allowed, op, {.buffer = reduce.send, .others = other_calls_});

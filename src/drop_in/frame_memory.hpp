@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "drop_in/device_guess.hpp"
 #include "drop_in/step_tracker.hpp"
 #include "exchange/stream/stream_backend.hpp"
 #include "gradwire/reduction.hpp"
@@ -25,12 +26,12 @@ class FrameMemory {
   struct Kind {
     Signature call;
     Algorithm algorithm = Algorithm::two_shot;
-    std::array<std::uint16_t, 4> codecs{};                        // of both hops: values and k
-    bool keeps = false;                                           // its place in the step keeps residuals
-    bool holds_local = false;                                     // it adds those of ranks' own values
-    bool holds_owner = false;                                     // it adds those of owners' sums
-    bool scaled = false;                                          // a sum whose ranks have factors
-    bool node_kernel = false;                                     // it has no messages
+    std::array<std::uint16_t, 4> codecs{};  // of both hops: values and k
+    bool keeps = false;                     // its place in the step keeps residuals
+    bool holds_local = false;               // it adds those of ranks' own values
+    bool holds_owner = false;               // it adds those of owners' sums
+    bool scaled = false;                    // a sum whose ranks have factors
+    DeviceMethod method = DeviceMethod::messages;
     friend auto operator<=>(const Kind&, const Kind&) = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
   };
   /// Calls that run as one, in order.

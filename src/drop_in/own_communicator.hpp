@@ -32,6 +32,12 @@ class OwnCommunicator {
   [[nodiscard]] virtual bool make(std::span<const Offer> offers) noexcept = 0;
   /// If `all`, later messages travel over it; else some rank does not have it, and it is freed.
   virtual void settle(bool all) noexcept = 0;
+
+  /// Makes a communicator of the ranks of each node from this one, in which this rank has the place `place`, and
+  /// returns whether it is there on this rank. Every rank calls it, once there is a communicator; as make() otherwise.
+  [[nodiscard]] virtual bool split(std::uint32_t node, int place) noexcept = 0;
+  /// If `all`, the library's sums inside nodes use it; else it is freed.
+  virtual void settle_split(bool all) noexcept = 0;
 };
 
 }  // namespace gradwire::drop_in

@@ -71,8 +71,8 @@ class Router {
     /// With a gate: the call is also made by `rival`, on a copy; by the library's own call, if its way is 0.
     std::optional<choice::DeviceGate::Trial> trial = {};
     policy::Stage rival = {};
-    bool node_kernel = false;  // with a gate: it is compressed by one kernel inside the node
-    bool rival_node_kernel = false;
+    DeviceMethod method = DeviceMethod::messages;  // with a gate: how it is compressed
+    DeviceMethod rival_method = DeviceMethod::messages;
     bool folds = false;  // with `keeps`: residuals that are held there are added, and none are kept
   };
 
@@ -109,9 +109,9 @@ class Router {
     placeless_ = false;  // the gate compares steps
   }
 
-  /// With a gate: from now on the one kernel inside the node is a further way of all-reduces, for each codec that has
-  /// one. To be called on every rank alike, before the first all-reduce that the gate is asked about.
-  void offer_node_kernel() noexcept { node_kernel_ = true; }
+  /// With a gate: from now on there are further ways of all-reduces. To be called on every rank alike, before the first
+  /// all-reduce that the gate is asked about.
+  void offer(DeviceOffers offers) noexcept { offers_ = std::move(offers); }
   /// With a gate: returns the route of a call of the class by that way, above 0, without the number of elements.
   [[nodiscard]] Route rival_of(const ChoiceClass& what, Way way) const;
 
@@ -184,7 +184,7 @@ class Router {
   void follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning = false);
   void choose(Route& route, const Call& call, const plan::CallPlan& plan);
   void choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan);
-  [[nodiscard]] bool offers_node_kernel(Function function, const plan::CallPlan& plan) const;
+  [[nodiscard]] DeviceOffers offers_to(Function function, const plan::CallPlan& plan) const;
   static void settle_residuals(Route& route, Slot& slot);
   [[nodiscard]] std::optional<choice::WaySeconds> compared(const ChoiceClass& what) const {
     return gate_ != nullptr ? gate_->compared(what) : auto_call_.compared(what);
@@ -248,7 +248,7 @@ class Router {
     std::vector<DeviceWay> ways;
   };
   std::map<ChoiceClass, Gated> gated_;
-  bool node_kernel_ = false;
+  DeviceOffers offers_;
   std::map<std::pair<ChoiceClass, std::string>, Watched> watched_;  // by class and codec
   Watched other_classes_;                                           // all classes beyond kMostWatched together
   bool aside_ = false;

@@ -3,18 +3,29 @@
 
 namespace gradwire::drop_in {
 
-bool Router::offers_node_kernel(Function function, const plan::CallPlan& plan) const {
+// A policy may name an algorithm: one kernel makes a two_shot, and tiers make hierarchical.
+DeviceOffers Router::offers_to(Function function, const plan::CallPlan& plan) const {
+  DeviceOffers offers;
+  if (function != Function::nccl_all_reduce) {
+    return offers;
+  }
   const Algorithm algorithm = plan.policy.algorithm;
-  return node_kernel_ && function == Function::nccl_all_reduce &&
-         (algorithm == Algorithm::two_shot || algorithm == Algorithm::automatic);
+  const bool open = algorithm == Algorithm::automatic;
+  offers.node_kernel = offers_.node_kernel && (open || algorithm == Algorithm::two_shot);
+  if (open || algorithm == Algorithm::hierarchical) {
+    offers.tiers = offers_.tiers;
+    offers.intra = offers_.intra;
+  }
+  return offers;
 }
 
 void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallPlan& plan) {
   const auto [found, made] = gated_.try_emplace(*route.choice);
   Gated& gated = found->second;
   if (made) {
-    gated = {plan, device_ways(plan, route.choice->dtype, offers_node_kernel(route.what.function, plan))};
-    gate_->expect(*route.choice, guess_ways(configuration_.planner.policy(), gated.ways, *route.choice, bytes,
+    const DeviceOffers offers = offers_to(route.what.function, plan);
+    gated = {plan, device_ways(plan, route.choice->dtype, offers)};
+    gate_->expect(*route.choice, guess_ways(configuration_.planner.policy(), gated.ways, offers, *route.choice, bytes,
                                             route.what.communicator_size));
   }
   const choice::DeviceGate::Turn turn = gate_->next(*route.choice, bytes, gated.ways.size() + 1);
@@ -23,12 +34,12 @@ void Router::choose_by_gate(Route& route, std::uint64_t bytes, const plan::CallP
   if (turn.trial && turn.trial->rival > 0) {
     const DeviceWay& rival = gated.ways[turn.trial->rival - 1U];
     route.rival = rival.stage;
-    route.rival_node_kernel = rival.node_kernel;
+    route.rival_method = rival.method;
   }
-  if (turn.way > 0) {
+  if (turn.way > 0 && gated.ways[turn.way - 1U].offered) {
     const DeviceWay& way = gated.ways[turn.way - 1U];
     route.stage = way.stage;
-    route.node_kernel = way.node_kernel;
+    route.method = way.method;
     return;
   }
   pass(route, turn.barred != Reason::none ? turn.barred
@@ -45,12 +56,13 @@ Router::Route Router::rival_of(const ChoiceClass& what, Way way) const {
   route.what.dtype = what.dtype;
   route.algorithm = gated.plan.policy.algorithm;
   route.stage = chosen.stage;
-  route.node_kernel = chosen.node_kernel;
+  route.method = chosen.method;
   return route;
 }
 
 // Residuals belong to the call's place. A call that leaves none there first adds those that the latest call has left:
-// if it would pass, it is made exactly by us, this once. It is not compared then.
+// if it would pass, it is made exactly by us, this once. It is not compared then. Tiers have no room for the residuals
+// of other ways.
 void Router::settle_residuals(Route& route, Slot& slot) {
   if (route.decision.compress && route.stage.error_feedback) {
     route.keeps = route.what.order;
@@ -63,11 +75,12 @@ void Router::settle_residuals(Route& route, Slot& slot) {
   slot.holds = false;
   route.keeps = route.what.order;
   route.folds = true;
+  route.method = route.method == DeviceMethod::tiers ? DeviceMethod::messages : route.method;
   if (!route.decision.compress) {
     route.decision = {.compress = true, .reason = Reason::none};
     route.stage = policy::exact_stage(slot.plan->ways.front());
     route.algorithm = Algorithm::two_shot;
-    route.node_kernel = false;
+    route.method = DeviceMethod::messages;
     route.second_hop.reset();
     route.what.reason = Reason::none;
     route.what.codec = route.stage.codec.to_string();

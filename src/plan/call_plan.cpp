@@ -144,9 +144,10 @@ CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
                      " with `match`: ignored where calls have no names");
   }
   if (policy_.tiers.ranks_per_node) {
-    notes_.push_back("ranks_per_node of " + policy_.source +
-                     ": ignored where calls come on any communicator (over NCCL but for auto's first guess); the nodes "
-                     "are those that MPI finds");
+    notes_.push_back(
+        "ranks_per_node of " + policy_.source +
+        ": ignored where calls come on any communicator, but for auto over NCCL; the nodes are those that MPI "
+        "finds");
   }
   if (policy::stores_residuals(policy_)) {
     throw Error(ErrorCode::unsupported,
@@ -162,7 +163,8 @@ CallPlanner::CallPlanner(Policy policy, AutoFeedback feedback)
   if (tiered(policy_.defaults) || std::any_of(policy_.rules.begin(), policy_.rules.end(),
                                               [&](const Policy::Rule& rule) { return tiered(rule.policy); })) {
     notes_.push_back("the algorithm hierarchical of " + policy_.source +
-                     ": two_shot over device memory, and where nodes have one rank each or differ in size");
+                     ": two_shot over device memory (auto over NCCL times both), and where nodes have one rank each or "
+                     "differ in size");
   }
   if (!by_ndim.empty()) {
     notes_.push_back(rules_text(by_ndim) + " of " + policy_.source + " with `ndim`: ignored, calls have no dimensions");
@@ -245,9 +247,9 @@ std::string CallPlanner::describe() const {
   add("device residuals", std::to_string(policy_.memory.device_residuals));
   if (policy_.link) {  // the choice of algorithms depends on it
     add("link", policy_.link->to_string());
-    if (policy_.tiers.ranks_per_node) {  // as does the first guess over NCCL
-      add("ranks per node", std::to_string(*policy_.tiers.ranks_per_node));
-    }
+  }
+  if (policy_.tiers.ranks_per_node) {  // auto's ways over NCCL depend on it
+    add("ranks per node", std::to_string(*policy_.tiers.ranks_per_node));
   }
   add("defaults", asked(policy_.defaults));
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {

@@ -1,6 +1,7 @@
 #include "plan/memory_use.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "plan/copy_keepers.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -67,7 +69,12 @@ struct Frames {
   std::uint64_t rooms = 0;
 };
 
-Frames frames_of(const exchange::Resolved& resolved) {
+Frames largest(const Frames& a, const Frames& b) {
+  return {std::max(a.lane, b.lane), std::max(a.all, b.all), std::max(a.rooms, b.rooms)};
+}
+
+// `seal`: bytes behind each frame.
+Frames frames_of(const exchange::Resolved& resolved, std::uint64_t seal = 0) {
   if (resolved.schedule.lanes == 0) {
     return {};
   }
@@ -76,11 +83,12 @@ Frames frames_of(const exchange::Resolved& resolved) {
       resolved.schedule.make_lane(0),
       [&](const exchange::Instruction& instruction) -> std::uint64_t {
         if (instruction.opcode == exchange::Opcode::native_load) {
-          return instruction.chunk.count * resolved.call.codecs.first.working_bytes();
+          return instruction.chunk.count * resolved.call.codecs.first.working_bytes() + seal;
         }
-        return instruction.opcode == exchange::Opcode::native_ask || instruction.opcode == exchange::Opcode::weight
-                   ? sizeof(double)
-                   : resolved.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
+        return seal +
+               (instruction.opcode == exchange::Opcode::native_ask || instruction.opcode == exchange::Opcode::weight
+                    ? sizeof(double)
+                    : resolved.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count));
       },
       [&](exchange::Hop hop, std::uint64_t count) { return resolved.call.codecs.of(hop).room_bytes(count); });
   return {load.memory, load.memory * resolved.schedule.lanes, load.rooms};
@@ -120,10 +128,25 @@ struct Account {
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
   std::uint64_t rooms = 0;  // where packed frames are unpacked
+  std::uint64_t least_sealed = 0;
+  std::uint64_t all_sealed = 0;
+  double sealed_of_frame = 0;  // bytes of an encrypted copy for each byte of a frame, at most
 
   // The window counts rooms, too; the least lanes go beyond it.
   [[nodiscard]] std::uint64_t frames(std::uint64_t in_flight) const {
     return std::min(all_frames + rooms, std::max(least_frames + rooms, in_flight));
+  }
+  // Each frame that is under way has an encrypted copy.
+  [[nodiscard]] std::uint64_t sealed(std::uint64_t in_flight) const {
+    const double of_window = std::ceil(static_cast<double>(in_flight) * sealed_of_frame);
+    return std::min(all_sealed, std::max(least_sealed, static_cast<std::uint64_t>(of_window)));
+  }
+  void add_sealed(const Frames& frames, const Frames& sealed) {
+    least_sealed = std::max(least_sealed, exchange::kLeastLanes * sealed.lane);
+    all_sealed += sealed.all;
+    if (frames.lane > 0) {
+      sealed_of_frame = std::max(sealed_of_frame, static_cast<double>(sealed.lane) / static_cast<double>(frames.lane));
+    }
   }
 };
 
@@ -158,6 +181,7 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
   struct Needs {
     ResidualCounts residuals;
     Frames frames;
+    Frames sealed;                            // their encrypted copies
     std::vector<exchange::ResidualUse> uses;  // of each level or stage
   };
   std::map<Kind, Needs> kinds;
@@ -173,14 +197,16 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     }
     const auto [kind, fresh] =
         kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
-    auto& [residuals, frames, uses] = kind->second;
+    auto& [residuals, frames, sealed, uses] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       uses.push_back(call.call.residuals);
       const ResidualCounts kept = counts_of(uses.back());
       residuals = {std::max(residuals.local, kept.local), std::max(residuals.summed, kept.summed)};
-      const Frames held = frames_of(call);
-      frames = {std::max(frames.lane, held.lane), std::max(frames.all, held.all), std::max(frames.rooms, held.rooms)};
+      frames = largest(frames, frames_of(call));
+      if (plan.options.sealed) {
+        sealed = largest(sealed, frames_of(call, wire::kSealBytes));
+      }
     }
     if (const auto place = place_of(plan.groups[bucket.group].policy.residuals)) {
       std::uint64_t room = 0;
@@ -194,8 +220,10 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
     account.all_frames += frames.all;
     account.rooms = std::max(account.rooms, frames.rooms);
+    account.add_sealed(frames, sealed);
   }
   account.use.frames = account.frames(plan.in_flight_bytes);
+  account.use.sealed = account.sealed(plan.in_flight_bytes);
   return account;
 }
 
@@ -255,7 +283,7 @@ Account account_of(const Plan& plan, int rank, std::size_t most_level) {
 
 // Returns the use of rank 0 if the residuals of a group took so many bytes each.
 MemoryUse use_with(const Plan& plan, const Account& account, std::size_t group, std::uint64_t bytes_each) {
-  Account other{.use = {.copies = account.use.copies, .frames = account.use.frames},
+  Account other{.use = {.copies = account.use.copies, .frames = account.use.frames, .sealed = account.use.sealed},
                 .residuals = account.residuals,
                 .bytes_each = account.bytes_each};
   other.bytes_each[group] = bytes_each;
@@ -283,8 +311,9 @@ std::vector<Saving> savings_of(const Plan& plan, const Account& account) {
     }
   }
   const std::uint64_t in_flight = plan.in_flight_bytes / 2;
-  add("[bucket] in_flight = \"" + format_bytes(in_flight) + "\"",
-      account.use.session() - (account.use.frames - account.frames(in_flight)));
+  add("[bucket] in_flight = \"" + format_bytes(in_flight) + "\"", account.use.session() -
+                                                                      (account.use.frames - account.frames(in_flight)) -
+                                                                      (account.use.sealed - account.sealed(in_flight)));
   std::stable_sort(savings.begin(), savings.end(), [](const Saving& a, const Saving& b) { return a.bytes > b.bytes; });
   return savings;
 }
@@ -367,6 +396,7 @@ std::string explain_memory(const Plan& plan) {
   add("copies of sync modes", use.copies);
   add("copies for other ranks, [elastic] replicate", use.replicas);
   add("frames, at most", use.frames);
+  add("encrypted copies of frames, at most", use.sealed);
   rows.push_back({"the session, in all", format_bytes(use.session())});
   std::string text = '\n' + text::table(rows, "lr");
   for (const Saving& saving : savings_of(plan, account)) {

@@ -23,9 +23,10 @@ struct MemoryUse {
   std::uint64_t copies = 0;     // values that sync modes keep beside the gradients
   std::uint64_t replicas = 0;   // copies of residuals: its own that is sent, and those that it keeps for other ranks
   std::uint64_t frames = 0;     // most that the frames under way take at once
+  std::uint64_t sealed = 0;     // most that their encrypted copies take, with a key
 
   /// All memory that the session takes: everything but the gradients.
-  [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + replicas + frames; }
+  [[nodiscard]] std::uint64_t session() const noexcept { return residuals() + copies + replicas + frames + sealed; }
   /// The memory of residuals.
   [[nodiscard]] std::uint64_t residuals() const noexcept { return local + summed + second - in_files; }
 };

@@ -11,6 +11,7 @@
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
 #include "gradwire/error.hpp"
+#include "memory/store_folder.hpp"
 #include "plan/plan_algorithms.hpp"
 #include "plan/plan_checks.hpp"
 #include "plan/plan_scale.hpp"
@@ -305,7 +306,7 @@ std::optional<exchange::ResidualPlace> place_of(const Residuals& residuals) {
   if (residuals.store.empty()) {
     return std::nullopt;
   }
-  return exchange::ResidualPlace{residuals.store.substr(policy::kFileStore.size()), residuals.memory};
+  return exchange::ResidualPlace{memory::store_folder(residuals.store).value(), residuals.memory};
 }
 
 exchange::ResidualForm Plan::residual_form(int rank) const {

@@ -30,6 +30,7 @@ struct PlanOptions {
   bool packs_frames = true;               // whether it can pack frames: over host memory
   bool node_sums = false;                 // whether a library, as NCCL, then sums inside nodes, in its own order
   bool undoable = false;                  // whether the session can undo a step; ranks need not agree on it
+  bool sealed = false;                    // whether frames are encrypted on their way, for the forecast of memory
 };
 
 /// The first bucket of each group and dtype is cut at this many bytes (where bucket_bytes is more), so that the first

@@ -8,6 +8,7 @@
 #include "base/units.hpp"
 #include "exchange/collectives.hpp"
 #include "gradwire/error.hpp"
+#include "memory/store_folder.hpp"
 #include "plan/plan_algorithms.hpp"
 #include "policy/bounds.hpp"
 #include "policy/rule.hpp"
@@ -129,7 +130,7 @@ void check_residuals(const Policy& policy) {
   const auto check = [&](const TensorPolicy& one) {
     const Residuals& residuals = one.residuals;
     if (!residuals.store.empty() &&
-        (!residuals.store.starts_with(policy::kFileStore) || residuals.memory < policy::kLeastStoreMemory)) {
+        (!memory::store_folder(residuals.store) || residuals.memory < policy::kLeastStoreMemory)) {
       refuse_whole(policy, "residuals have store = \"" + residuals.store + "\" and memory = " +
                                format_bytes(residuals.memory) + "; write \"file:DIR\" and at least 64KiB");
     }

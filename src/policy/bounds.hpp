@@ -43,8 +43,7 @@ inline constexpr std::string_view kBucketsNeedALink =
     "[bucket] bytes = \"auto\" needs [link]; write its bandwidth and latency as `gradwire info --link` prints them, or "
     "write a size";
 
-/// The prefix of the name of a place for bytes beyond memory: "file:DIR".
-inline constexpr std::string_view kFileStore = "file:";
+/// The least memory of residuals beside a file.
 inline constexpr std::uint64_t kLeastStoreMemory = std::uint64_t{64} << 10;  // bytes
 
 }  // namespace gradwire::policy

@@ -2,12 +2,13 @@
 // how residuals are kept.
 #include <charconv>
 
+#include "base/secret_file.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "codec/packed_pieces.hpp"
+#include "memory/store_folder.hpp"
 #include "policy/bounds.hpp"
 #include "policy/policy_values.hpp"
-#include "security/key_file.hpp"
 
 namespace gradwire::policy {
 
@@ -160,7 +161,7 @@ Residuals PolicyValues::read_residuals(const toml::node& node) const {
               {"store",
                [&](const toml::node& n) {
                  residuals.store = read_string(n, "store", "a string such as \"file:/scratch\"");
-                 if (!residuals.store.starts_with(kFileStore) || residuals.store.size() == kFileStore.size()) {
+                 if (!memory::store_folder(residuals.store)) {
                    fail(n, "store \"" + residuals.store + "\"; write \"file:DIR\", the folder of a scratch file");
                  }
                }},
@@ -181,7 +182,7 @@ Policy::Security PolicyValues::read_job_security(const toml::table& table) const
              {{"key",
                [&](const toml::node& node) {
                  security.key = read_string(node, "key", R"(the path of a key file, such as "file:/home/me/job.key")");
-                 static_cast<void>(read_parsed(node, [&] { return security::parse_key_setting(security.key, "key"); }));
+                 static_cast<void>(read_parsed(node, [&] { return secret_path(security.key, "key"); }));
                }},
               {"lock_memory", [&](const toml::node& node) { security.lock_memory = read_bool(node, "lock_memory"); }},
               {"no_dump", [&](const toml::node& node) { security.no_dump = read_bool(node, "no_dump"); }}});

@@ -27,7 +27,7 @@ class Cryptography {
   [[nodiscard]] static Cryptography load(const std::string& file = {});
 
   /// "OpenSSL 3.0.19 27 Jan 2026".
-  [[nodiscard]] std::string library() const { return table_->library(); }
+  [[nodiscard]] std::string provider() const { return table_->provider(); }
 
   /// Fills `out` with HKDF-SHA-256 (RFC 5869). Error(internal) where the library fails.
   void hkdf(std::span<const std::byte> key, std::span<const std::byte> salt, std::span<const std::byte> info,

@@ -3,15 +3,15 @@
 #include <cstdlib>
 
 #include "base/environment.hpp"
+#include "base/secret_file.hpp"
 #include "base/start_directory.hpp"
 #include "gradwire/error.hpp"
-#include "security/key_file.hpp"
 
 namespace gradwire::security {
 namespace {
 
 std::filesystem::path file_of(const std::string& setting, std::string_view what) {
-  return from_start_directory(parse_key_setting(setting, what).string());
+  return from_start_directory(secret_path(setting, what).string());
 }
 
 }  // namespace

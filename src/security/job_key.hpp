@@ -15,9 +15,9 @@ struct KeySetting {
   std::string source;  // "GRADWIRE_KEY", "the policy"
 };
 
-/// The setting that counts; none: the job has no key. `of_policy` is the policy's text, "file:PATH" or empty. A
-/// relative path begins at the directory in which the process started. Error(invalid_argument) for another form, and
-/// for a variable that is set and empty: a script that found no key must not send in clear text.
+/// Returns the setting that counts, or none where the job has no key. `of_policy` is the policy's text, "file:PATH" or
+/// empty. A relative path begins at the directory in which the process started. Error(invalid_argument) for another
+/// form, and for a variable that is set and empty: a script that found no key must not send in clear text.
 [[nodiscard]] std::optional<KeySetting> key_setting(const std::string& of_policy = {});
 
 /// Throws Error(unsupported) where the job has a key, in parts of gradwire that send in clear text: `who` names the

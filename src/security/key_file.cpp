@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <span>
 
+#include "base/descriptor.hpp"
 #include "base/secret_file.hpp"
 #include "base/text.hpp"
 #include "base/written_file.hpp"
@@ -14,22 +15,6 @@
 
 namespace gradwire::security {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) noexcept : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) {
-      ::close(number_);
-    }
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int number() const noexcept { return number_; }
-
- private:
-  int number_;
-};
 
 [[noreturn]] void fail(const std::filesystem::path& file, const std::string& why) {
   throw Error(ErrorCode::invalid_argument, "key file " + text::printable(file.string()) + ": " + why);
@@ -44,14 +29,10 @@ struct Buffer {
   ~Buffer() { wipe(bytes); }
 };
 
-// Returns 0, or the error number.
-int write_all(int descriptor, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) {
-      return errno;
-    }
-    bytes = bytes.subspan(written > 0 ? static_cast<std::size_t>(written) : 0);
+// Writes the bytes and brings them to the disk. Returns 0, or the error number.
+int write_to_disk(int descriptor, std::span<const std::byte> bytes) {
+  if (!write_all(descriptor, bytes)) {
+    return errno;
   }
   return ::fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : errno;
 }
@@ -72,20 +53,16 @@ Key read_key_file(const std::filesystem::path& file) {
 
 void write_key_file(const std::filesystem::path& file, const Key& key) {
   const Descriptor made(open_to_write(file, O_WRONLY | O_EXCL, Readers::owner));
-  if (made.number() < 0) {
+  if (made.get() < 0) {
     const int number = errno;
     fail(file, number == EEXIST
                    ? "it exists, and a key is never overwritten; name another file, or remove this one first"
                    : "cannot be written (" + text::reason_of(number) + "); check the folder and its permissions");
   }
-  if (const int number = write_all(made.number(), key.bytes()); number != 0) {
+  if (const int number = write_to_disk(made.get(), key.bytes()); number != 0) {
     ::unlink(file.c_str());
     fail(file, "cannot be written (" + text::reason_of(number) + "); check the disk");
   }
-}
-
-std::filesystem::path parse_key_setting(std::string_view setting, std::string_view what) {
-  return secret_path(setting, what);
 }
 
 }  // namespace gradwire::security

@@ -1,5 +1,5 @@
-// The key schedule: what is derived from the key of a job, and from the secret of a world. Each derivation is
-// HKDF-SHA-256 without a salt, of a secret and a text that says what for. docs/reference/sealed-frames.md has it byte
+// The key schedule derives keys from the key of a job and from the secret of a world. Each derivation is HKDF-SHA-256
+// without a salt, of a secret and a text that names the purpose. docs/reference/sealed-frames.md has it byte
 // by byte.
 #pragma once
 
@@ -25,10 +25,11 @@ enum class Right : std::uint8_t {
 
 [[nodiscard]] Key derive_right(const Cryptography& cryptography, const Key& job, Right right);
 
-/// 32 hex digits that differ for different keys, and tell nothing else of the key: for fingerprints and logs.
+/// Returns 32 hex digits that differ for different keys and tell nothing else of the key, so that people can compare
+/// the files of two hosts.
 [[nodiscard]] std::string check_value(const Cryptography& cryptography, const Key& key);
 
-/// What every process draws at its start and tells the others, so that no two starts have the same keys.
+/// The random bytes that every process draws at its start and tells the others, so that no two starts have equal keys.
 using Salt = std::array<std::byte, 32>;
 [[nodiscard]] Salt draw_salt();
 
@@ -37,8 +38,8 @@ using Salt = std::array<std::byte, 32>;
 /// The secret of a later world, which the rank that leads the change draws and sends to the others.
 [[nodiscard]] Key draw_world_secret();
 
-/// What a rank tells the others of its first world beside its random bytes, so that these are known to come from a
-/// process that has the job's key, and a rank with another key is named before any data moves.
+/// A rank sends this to the others of its first world beside its random bytes. It shows that these come from a process
+/// with the job's key, so a rank with another key is named before any data moves.
 using Proof = std::array<std::byte, 32>;
 [[nodiscard]] Proof prove_greeting(const Cryptography& cryptography, const Key& job, const Salt& salt,
                                    bool rank_has_aes, std::uint32_t rank, std::uint32_t world_size);
@@ -46,7 +47,7 @@ using Proof = std::array<std::byte, 32>;
 /// The pre-shared key of one TLS connection. `context` says between which processes it is and what for.
 [[nodiscard]] Key connection_key(const Cryptography& cryptography, const Key& job, std::span<const std::byte> context);
 
-/// What a sender's messages are; each purpose has a key and counters of its own.
+/// The kind of a sender's messages; each purpose has a key and counters of its own.
 enum class Purpose : std::uint8_t { frames, control, tables, residual_copies };
 [[nodiscard]] std::string_view to_string(Purpose purpose) noexcept;
 

@@ -9,7 +9,7 @@
 namespace gradwire::security {
 namespace {
 
-// What is sealed with a frame's payload: its header, then the transport's tag.
+// Holds the associated data of a frame: its header, then the tag of the transport.
 struct Associated {
   Associated(std::span<const std::byte> header, std::uint32_t tag) : count(header.size() + sizeof tag) {
     std::memcpy(bytes.data(), header.data(), header.size());
@@ -45,8 +45,9 @@ std::span<std::byte> open_frame(Opener& opener, std::uint32_t tag, std::span<std
   }
   const std::size_t bytes = wire::header_bytes(header.flags);
   opener.open(Associated(frame.first(bytes), tag).all(), frame.subspan(bytes));
-  wire::mark_opened(frame);
-  return frame.first(frame.size() - kSealBytes);
+  const std::span<std::byte> opened = frame.first(frame.size() - kSealBytes);
+  wire::mark_opened(opened);
+  return opened;
 }
 
 }  // namespace gradwire::security

@@ -1,5 +1,5 @@
-// Seals and opens messages under the key of one sender and purpose. What a sealed message has behind its encrypted
-// bytes: u64 counter of the key | 16 bytes of tag. The counter is the nonce.
+// Seals and opens messages under the key of one sender and purpose. Behind its encrypted bytes a
+// sealed message has: u64 counter of the key | 16 bytes of tag. The counter is the nonce.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace gradwire::security {
 inline constexpr std::size_t kSealBytes = 8 + kTagBytes;
 static_assert(kSealBytes == wire::kSealBytes);
 
-/// A key seals so many messages: far from the limits of both ciphers, and years of sending.
+/// The most messages that one key seals: far from the limits of both ciphers, and enough for years of sending.
 inline constexpr std::uint64_t kMostMessages = std::uint64_t{1} << 48U;
 
 /// The sender's side. It owns the key, since two sealers of one key would use its counters twice. Any thread.
@@ -47,16 +47,16 @@ class Sealer {
   std::atomic<std::uint64_t> next_{0};
 };
 
-/// Which counters of a key have come: those of the last `width` up to the highest that came are known one by one, and
-/// older ones are refused. So a message may be overtaken by width - 1 others of its sender. It takes width / 8 bytes,
-/// whatever comes.
+/// Records which counters of a key have come: those of the last `width` up to the highest that came are known one by
+/// one, and older ones are refused. So a message may be overtaken by width - 1 others of its sender. It takes width / 8
+/// bytes, whatever comes.
 class ReplayWindow {
  public:
   /// `width` is a multiple of 64.
   explicit ReplayWindow(std::size_t width) : words_(width / 64) {}
 
   enum class Verdict : std::uint8_t { first, again, too_old };
-  /// What taking this counter, below kMostMessages, would answer.
+  /// Returns what take() would answer for this counter, which is below kMostMessages.
   [[nodiscard]] Verdict look_up(std::uint64_t counter) const noexcept;
   /// Marks the counter as come where it is the first.
   Verdict take(std::uint64_t counter) noexcept;

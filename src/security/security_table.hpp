@@ -16,7 +16,7 @@ struct TlsChannel;
 struct SecurityTable {
   std::uint32_t version = 0;  // kSecurityVersion
   /// The version of the library behind the functions, such as "OpenSSL 3.0.19 27 Jan 2026".
-  const char* (*library)() noexcept = nullptr;
+  const char* (*provider)() noexcept = nullptr;
 
   /// HKDF-SHA-256 (RFC 5869) of `key`, at most 8160 bytes long. Returns 0, or another number without memory.
   int (*hkdf)(const unsigned char* key, std::size_t key_bytes, const unsigned char* salt, std::size_t salt_bytes,

@@ -20,7 +20,7 @@ namespace {
 
 // How long the thread that moves messages waits for one before it looks for new messages to send.
 constexpr std::chrono::microseconds kSlice{100};
-// The same while rows are on their way from a file.
+// How long it waits while rows are being read from a file.
 constexpr std::chrono::microseconds kReadingSlice{20};
 constexpr std::uint64_t kMostUnsentBytes = 16ULL << 20;
 constexpr std::uint64_t kMostUnsentMessages = 4096;  // each one is looked at whenever messages move

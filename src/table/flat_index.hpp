@@ -44,6 +44,9 @@ class FlatIndex {
     --count_;
   }
 
+  /// Returns the handle of its memory, for PagePool::compact().
+  [[nodiscard]] memory::Block& block() noexcept { return cells_.block(); }
+
  private:
   struct Cell {
     std::uint64_t id = 0;

@@ -46,4 +46,11 @@ void HotRows::remove_chunk() noexcept {
   chunks_.pop_back();
 }
 
+void HotRows::add_blocks(std::vector<memory::Block*>& blocks) {
+  for (memory::Block& chunk : chunks_) {
+    blocks.push_back(&chunk);
+  }
+  index_.add_blocks(blocks);
+}
+
 }  // namespace gradwire::table

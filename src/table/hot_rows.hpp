@@ -26,7 +26,7 @@ class HotRows {
   static constexpr Place kNone = RecordIndex::kNone;
   static constexpr std::uint32_t kChunkRows = 64;
 
-  /// `floats` of a row, in a table of `rows` rows.
+  /// Each row has `floats` floats, and all ids are below `rows`.
   HotRows(std::size_t floats, std::uint64_t rows) : floats_(floats), index_(rows) {}
 
   [[nodiscard]] std::uint64_t count() const noexcept { return index_.count(); }
@@ -60,6 +60,8 @@ class HotRows {
   void add_chunk();
   /// Frees the memory of the last chunk, which has no rows any more.
   void remove_chunk() noexcept;
+  /// Adds the handles of all memory to `blocks`, for PagePool::compact().
+  void add_blocks(std::vector<memory::Block*>& blocks);
 
  private:
   static constexpr std::uint8_t kMostUses = 3;

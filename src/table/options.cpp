@@ -6,10 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string_view>
 
 #include "base/units.hpp"
+#include "memory/store_folder.hpp"
 #include "table/row_cache.hpp"
 #include "table/row_codec.hpp"
 
@@ -73,12 +75,12 @@ void check_store(const RowOptions& options) {
 }  // namespace
 
 std::filesystem::path store_folder(const std::string& store) {
-  constexpr std::string_view kFile = "file:";
-  if (!store.starts_with(kFile) || store.size() == kFile.size()) {
+  const std::optional<std::filesystem::path> folder = memory::store_folder(store);
+  if (!folder) {
     throw Error(ErrorCode::invalid_argument,
                 "store = \"" + store + "\" is unknown; write \"file:DIR\" with a directory on a local disk");
   }
-  return store.substr(kFile.size());
+  return *folder;
 }
 
 void check_rows(const RowOptions& options) {

@@ -123,4 +123,12 @@ void RecordIndex::erase(std::uint64_t id) {
   --count_;
 }
 
+void RecordIndex::add_blocks(std::vector<memory::Block*>& blocks) {
+  for (const std::shared_ptr<Part>& part : parts_) {
+    if (part != nullptr) {
+      blocks.push_back(&part->words.block());
+    }
+  }
+}
+
 }  // namespace gradwire::table

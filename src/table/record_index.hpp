@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "memory/paged_vector.hpp"
 #include "table/hash_ring.hpp"
@@ -34,6 +35,8 @@ class RecordIndex {
   void set(std::uint64_t id, Number number);
   /// Removes an id that is here.
   void erase(std::uint64_t id);
+  /// Adds the handles of its memory to `blocks`, for PagePool::compact(). There must be no copy.
+  void add_blocks(std::vector<memory::Block*>& blocks);
   /// Calls visit(id, number) for every id, in no order.
   template <class Visit>
   void for_each(Visit visit) const {
@@ -61,7 +64,7 @@ class RecordIndex {
 
   RecordIndex(const RecordIndex&) = default;
   [[nodiscard]] static std::uint64_t new_writer() noexcept;
-  // Multiplied once more: the ids of one rank are neighbours in the order of mix(), by which ranks hold them.
+  // mix(id) is multiplied once more, because ranks hold rows by the order of mix(): the ids of one rank are neighbours.
   [[nodiscard]] static Place place_of(std::uint64_t id) noexcept {
     const std::uint64_t hash = mix(id) * 0xD6E8FEB86659FD93U;
     return {static_cast<std::uint32_t>(hash >> (64U - kPartBits)), static_cast<std::uint32_t>(hash >> 22U)};

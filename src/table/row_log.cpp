@@ -14,10 +14,6 @@ constexpr std::uint64_t kLeastFree = 16;  // segments; cleaning less would be no
 
 std::size_t rounded_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-std::size_t record_bytes_of(std::uint32_t floats) {
-  return rounded_up(sizeof(RecordHead) + floats * sizeof(float), sizeof(RecordHead));
-}
-
 /// Returns the smallest pages of which records leave at most a quarter unused; otherwise those that fit one record.
 std::size_t page_bytes_of(std::size_t record) {
   for (std::size_t page = memory::kFileUnit; page <= kMostPageBytes; page += memory::kFileUnit) {
@@ -28,16 +24,6 @@ std::size_t page_bytes_of(std::size_t record) {
   return rounded_up(record, memory::kFileUnit);
 }
 
-std::size_t segment_pages_of(std::uint64_t memory, std::size_t page) {
-  const std::uint64_t bytes = std::clamp<std::uint64_t>(memory / 128, 32 << 10, 256 << 10);
-  return std::max<std::size_t>(1, bytes / page);
-}
-
-std::size_t batch_of(std::uint64_t memory, std::size_t page) {
-  const std::uint64_t bytes = std::clamp<std::uint64_t>(memory / 128, 64 << 10, 512 << 10);
-  return std::max<std::size_t>(8, bytes / page);
-}
-
 /// The exception that is being thrown, with `code` in place of invalid_argument, which says of a table that it goes on.
 Error file_error(ErrorCode code) {
   Error error = current_error();
@@ -45,6 +31,16 @@ Error file_error(ErrorCode code) {
 }
 
 }  // namespace
+
+RecordLayout::RecordLayout(std::uint32_t row_floats, std::uint64_t memory) noexcept
+    : floats(row_floats),
+      record_bytes(rounded_up(sizeof(RecordHead) + floats * sizeof(float), sizeof(RecordHead))),
+      page_bytes(page_bytes_of(record_bytes)),
+      page_records(page_bytes / record_bytes),
+      segment_pages(
+          std::max<std::size_t>(1, std::clamp<std::uint64_t>(memory / 128, 32 << 10, 256 << 10) / page_bytes)),
+      segment_records(segment_pages * page_records),
+      batch(std::max<std::size_t>(8, std::clamp<std::uint64_t>(memory / 128, 64 << 10, 512 << 10) / page_bytes)) {}
 
 // Reading.
 
@@ -79,22 +75,22 @@ void RowFetch::wait() {
 }
 
 RecordView RowFetch::find(std::uint32_t record) const noexcept {
-  const std::uint64_t page = log_->page_of(record);
+  const std::uint64_t page = log_->layout_.page_of(record);
   const auto at = std::lower_bound(pages_.begin(), pages_.end(), page);
   if (at == pages_.end() || *at != page) {
     return {};
   }
-  const std::byte* memory = memory_.data() + static_cast<std::size_t>(at - pages_.begin()) * log_->file_.page_bytes() +
-                            log_->offset_of(record);
+  const std::byte* memory = memory_.data() + static_cast<std::size_t>(at - pages_.begin()) * log_->layout_.page_bytes +
+                            log_->layout_.offset_of(record);
   return {reinterpret_cast<const RecordHead*>(memory), reinterpret_cast<const float*>(memory + sizeof(RecordHead))};
 }
 
 // A record that is appended later would otherwise be found in a copy that has what was there before.
 void RowLog::clear_unwritten(std::byte* copy, std::uint64_t page) const {
-  const std::size_t first = page % segment_pages_ * page_records_;
-  for (std::size_t i = next_ > first ? next_ - first : 0; i < page_records_; ++i) {
+  const std::size_t first = page % layout_.segment_pages * layout_.page_records;
+  for (std::size_t i = next_ > first ? next_ - first : 0; i < layout_.page_records; ++i) {
     constexpr RecordHead kNone{.id = RecordHead::kNoRow, .version = 0, .nonfinite = 0};
-    std::memcpy(copy + i * record_bytes_, &kNone, sizeof kNone);
+    std::memcpy(copy + i * layout_.record_bytes, &kNone, sizeof kNone);
   }
 }
 
@@ -103,23 +99,23 @@ std::unique_ptr<RowFetch> RowLog::fetch(std::span<const Record> records) {
   std::vector<std::uint64_t> pages;
   pages.reserve(records.size());
   for (const Record record : records) {
-    pages.push_back(page_of(record));
+    pages.push_back(layout_.page_of(record));
   }
   std::sort(pages.begin(), pages.end());
   pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
-  const std::size_t bytes = file_.page_bytes();
+  const std::size_t bytes = layout_.page_bytes;
   fetch->memory_ = memory::Block(pages.size() * bytes, memory::MemoryUse::tables);
   std::vector<bool> here(pages.size());  // a segment that is not written yet
   {
     const MutexLock lock(mutex_);
     for (std::size_t i = 0; i < pages.size(); ++i) {
-      Segment& segment = segments_[pages[i] / segment_pages_];
+      Segment& segment = segments_[pages[i] / layout_.segment_pages];
       ++segment.readers;
       if (segment.state == Segment::State::buffered) {
         std::memcpy(fetch->memory_.data() + i * bytes,
-                    buffers_[segment.buffer].memory.data() + pages[i] % segment_pages_ * bytes, bytes);
+                    buffers_[segment.buffer].memory.data() + pages[i] % layout_.segment_pages * bytes, bytes);
         here[i] = true;
-        if (is_open_ && segment.buffer == open_) {
+        if (segment.buffer == open_) {
           clear_unwritten(fetch->memory_.data() + i * bytes, pages[i]);
         }
       }
@@ -143,7 +139,7 @@ std::unique_ptr<RowFetch> RowLog::fetch(std::span<const Record> records) {
 void RowLog::end_reads(const std::vector<std::uint64_t>& pages) noexcept {
   const MutexLock lock(mutex_);
   for (const std::uint64_t page : pages) {
-    const auto segment = static_cast<std::uint32_t>(page / segment_pages_);
+    const auto segment = static_cast<std::uint32_t>(page / layout_.segment_pages);
     --segments_[segment].readers;
     free_if_empty(segment);
   }
@@ -153,16 +149,11 @@ void RowLog::end_reads(const std::vector<std::uint64_t>& pages) noexcept {
 
 RowLog::RowLog(Options options)
     : table_(std::move(options.table)),
-      record_floats_(options.floats),
-      record_bytes_(record_bytes_of(options.floats)),
-      page_records_(page_bytes_of(record_bytes_) / record_bytes_),
-      segment_pages_(segment_pages_of(options.memory, page_bytes_of(record_bytes_))),
-      segment_records_(segment_pages_ * page_records_),
-      batch_(batch_of(options.memory, page_bytes_of(record_bytes_))),
+      layout_(options.floats, options.memory),
       file_({.folder = std::move(options.folder),
              .holds = "table \"" + table_ + "\"",
-             .page_bytes = page_bytes_of(record_bytes_),
-             .in_flight = static_cast<std::uint32_t>(kMostFetches * batch_ + kBuffers)},
+             .page_bytes = layout_.page_bytes,
+             .in_flight = static_cast<std::uint32_t>(kMostFetches * layout_.batch + kBuffers)},
             options.requests) {
   const MutexLock lock(mutex_);
   buffers_.resize(kBuffers);
@@ -182,7 +173,7 @@ RowLog::~RowLog() {
 }
 
 std::uint64_t RowLog::buffer_bytes() const noexcept {
-  return (kBuffers * segment_pages_ + kMostFetches * batch_) * file_.page_bytes();
+  return kBuffers * layout_.segment_bytes() + kMostFetches * layout_.batch * layout_.page_bytes;
 }
 
 void RowLog::end_write(Buffer& buffer) {
@@ -206,39 +197,38 @@ void RowLog::open_segment() {
   }
   const auto buffer = std::find_if(buffers_.begin(), buffers_.end(), [](const Buffer& each) { return !each.in_use; });
   if (free_.empty()) {
-    if ((segments_.size() + 1) * segment_records_ > kMostRecords) {
+    if ((segments_.size() + 1) * layout_.segment_records > kMostRecords) {
       throw Error(ErrorCode::out_of_memory, "table \"" + table_ + "\": its file in " + file_.folder().string() +
-                                                " holds " + std::to_string(segments_.size() * segment_records_) +
+                                                " holds " + std::to_string(segments_.size() * layout_.segment_records) +
                                                 " rows, and can hold no more; use more ranks");
     }
-    free_.push_back(static_cast<std::uint32_t>(segments_.size()));
     segments_.emplace_back();
+    free_.push_back(static_cast<std::uint32_t>(segments_.size() - 1));
   }
   if (buffer->memory.empty()) {
-    buffer->memory = memory::Block(segment_pages_ * file_.page_bytes(), memory::MemoryUse::tables);
+    buffer->memory = memory::Block(layout_.segment_bytes(), memory::MemoryUse::tables);
     std::memset(buffer->memory.data(), 0, buffer->memory.bytes());
   }
   buffer->segment = free_.back();
   free_.pop_back();
   buffer->in_use = true;
-  open_ = static_cast<std::uint8_t>(buffer - buffers_.begin());
-  segments_[buffer->segment] = {.live = 0, .readers = 0, .state = Segment::State::buffered, .buffer = open_};
-  ++in_file_;
+  const auto number = static_cast<std::uint8_t>(buffer - buffers_.begin());
+  segments_[buffer->segment] = {.live = 0, .readers = 0, .state = Segment::State::buffered, .buffer = number};
+  open_ = number;
   next_ = 0;
-  is_open_ = true;
 }
 
 void RowLog::close_segment() {
-  Buffer& buffer = buffers_[open_];
-  is_open_ = false;
+  const std::uint8_t closed = *std::exchange(open_, std::nullopt);
+  Buffer& buffer = buffers_[closed];
   try {
-    buffer.ticket = file_.write(std::uint64_t{buffer.segment} * segment_pages_,
-                                std::span<const std::byte>(buffer.memory.data(), segment_pages_ * file_.page_bytes()));
+    buffer.ticket = file_.write(std::uint64_t{buffer.segment} * layout_.segment_pages,
+                                std::span<const std::byte>(buffer.memory.data(), layout_.segment_bytes()));
   } catch (...) {
     failure_ = file_error(ErrorCode::out_of_memory);
     throw Error(*failure_);
   }
-  writing_.push_back(open_);
+  writing_.push_back(closed);
 }
 
 RowLog::Record RowLog::append(const RecordHead& head, const float* floats) {
@@ -246,18 +236,17 @@ RowLog::Record RowLog::append(const RecordHead& head, const float* floats) {
   if (failure_) {
     throw Error(*failure_);
   }
-  if (!is_open_) {
+  if (!open_) {
     open_segment();
   }
-  Buffer& buffer = buffers_[open_];
-  const auto record = static_cast<Record>(buffer.segment * segment_records_ + next_);
-  std::byte* memory =
-      buffer.memory.data() + next_ / page_records_ * file_.page_bytes() + next_ % page_records_ * record_bytes_;
+  Buffer& buffer = buffers_[*open_];
+  const auto record = static_cast<Record>(buffer.segment * layout_.segment_records + next_);
+  std::byte* memory = buffer.memory.data() + layout_.page_of(next_) * layout_.page_bytes + layout_.offset_of(next_);
   std::memcpy(memory, &head, sizeof head);
-  std::memcpy(memory + sizeof head, floats, record_floats_ * sizeof(float));
+  std::memcpy(memory + sizeof head, floats, layout_.floats * sizeof(float));
   ++segments_[buffer.segment].live;
   ++live_;
-  if (++next_ == segment_records_) {
+  if (++next_ == layout_.segment_records) {
     close_segment();
   }
   return record;
@@ -269,7 +258,6 @@ void RowLog::free_if_empty(std::uint32_t number) noexcept {
       !recount_) {
     segment.state = Segment::State::free;
     free_.push_back(number);
-    --in_file_;
   }
 }
 
@@ -279,7 +267,7 @@ void RowLog::release(Record record) noexcept {
     recount_ = true;  // another user may need the record
     return;
   }
-  const auto segment = static_cast<std::uint32_t>(record / segment_records_);
+  const auto segment = static_cast<std::uint32_t>(record / layout_.segment_records);
   --segments_[segment].live;
   --live_;
   free_if_empty(segment);
@@ -298,7 +286,7 @@ void RowLog::remove_user() noexcept {
   }
   const MutexLock lock(mutex_);
   --users_;
-  recount_ = true;  // what it appended
+  recount_ = true;  // records that it appended may be garbage now
 }
 
 std::uint64_t RowLog::users() const noexcept {
@@ -328,8 +316,9 @@ void RowLog::end_recount() {
 
 bool RowLog::wants_cleaning() const noexcept {
   const MutexLock lock(mutex_);
-  return users_ == 1 && !recount_ && !failure_ && in_file_ > kLeastFree &&
-         (in_file_ - kLeastFree) * segment_records_ > live_ + live_ / 2;
+  const std::uint64_t in_file = segments_.size() - free_.size();
+  return users_ == 1 && !recount_ && !failure_ && in_file > kLeastFree &&
+         (in_file - kLeastFree) * layout_.segment_records > live_ + live_ / 2;
 }
 
 std::vector<RowLog::Record> RowLog::most_garbage() {
@@ -341,9 +330,9 @@ std::vector<RowLog::Record> RowLog::most_garbage() {
       victim = &segment;
     }
   }
-  std::vector<Record> records(victim == nullptr ? 0 : segment_records_);
+  std::vector<Record> records(victim == nullptr ? 0 : layout_.segment_records);
   for (std::size_t i = 0; i < records.size(); ++i) {
-    records[i] = static_cast<Record>(static_cast<std::size_t>(victim - segments_.data()) * segment_records_ + i);
+    records[i] = static_cast<Record>(static_cast<std::size_t>(victim - segments_.data()) * layout_.segment_records + i);
   }
   return records;
 }

@@ -34,6 +34,27 @@ struct RecordView {
   const float* floats = nullptr;
 };
 
+/// Where the records of a log lie: pages of whole records, in segments of whole pages.
+struct RecordLayout {
+  /// The layout of rows of `row_floats` floats, in a table that has `memory` bytes of memory.
+  RecordLayout(std::uint32_t row_floats, std::uint64_t memory) noexcept;
+
+  std::size_t floats;
+  std::size_t record_bytes;
+  std::size_t page_bytes;
+  std::size_t page_records;
+  std::size_t segment_pages;
+  std::size_t segment_records;
+  std::size_t batch;  // pages that are read together
+
+  [[nodiscard]] std::size_t segment_bytes() const noexcept { return segment_pages * page_bytes; }
+  [[nodiscard]] std::uint64_t page_of(std::size_t record) const noexcept { return record / page_records; }
+  /// The place of a record in its page.
+  [[nodiscard]] std::size_t offset_of(std::size_t record) const noexcept {
+    return record % page_records * record_bytes;
+  }
+};
+
 class RowLog;
 
 /// Records that are being read. The log lives at least as long. The destructor waits for reads that have begun.
@@ -106,17 +127,16 @@ class RowLog : public std::enable_shared_from_this<RowLog> {
     begin_recount();
     in_use([this](Record record) {
       mutex_.assert_held();
-      ++segments_[record / segment_records_].live;
+      ++segments_[record / layout_.segment_records].live;
     });
     end_recount();
   }
 
   /// How many fetches of batch() records there should be at once at most, so that buffers stay in their memory.
   static constexpr std::size_t kMostFetches = 8;
-  [[nodiscard]] std::size_t batch() const noexcept { return batch_; }
+  [[nodiscard]] std::size_t batch() const noexcept { return layout_.batch; }
   /// The memory of all buffers, with those of kMostFetches fetches.
   [[nodiscard]] std::uint64_t buffer_bytes() const noexcept;
-  [[nodiscard]] std::size_t record_bytes() const noexcept { return record_bytes_; }
   [[nodiscard]] memory::PageFileStatistics statistics() const { return file_.statistics(); }
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return file_.folder(); }
   [[nodiscard]] const std::string& table() const noexcept { return table_; }
@@ -138,8 +158,6 @@ class RowLog : public std::enable_shared_from_this<RowLog> {
     bool in_use = false;
   };
 
-  [[nodiscard]] std::uint64_t page_of(Record record) const noexcept { return record / page_records_; }
-  [[nodiscard]] std::size_t offset_of(Record record) const noexcept { return record % page_records_ * record_bytes_; }
   void clear_unwritten(std::byte* copy, std::uint64_t page) const REQUIRES(mutex_);
   void open_segment() REQUIRES(mutex_);
   void close_segment() REQUIRES(mutex_);
@@ -151,12 +169,7 @@ class RowLog : public std::enable_shared_from_this<RowLog> {
 
   const Home home_;
   const std::string table_;
-  const std::size_t record_floats_;
-  const std::size_t record_bytes_;
-  const std::size_t page_records_;
-  const std::size_t segment_pages_;
-  const std::size_t segment_records_;
-  const std::size_t batch_;
+  const RecordLayout layout_;
   memory::PageFile file_;
 
   mutable Mutex mutex_;
@@ -164,13 +177,11 @@ class RowLog : public std::enable_shared_from_this<RowLog> {
   bool recount_ GUARDED_BY(mutex_) = false;
   std::vector<Segment> segments_ GUARDED_BY(mutex_);
   std::vector<std::uint32_t> free_ GUARDED_BY(mutex_);
-  std::uint64_t in_file_ GUARDED_BY(mutex_) = 0;  // segments that are not free
-  std::uint64_t live_ GUARDED_BY(mutex_) = 0;     // records in use
+  std::uint64_t live_ GUARDED_BY(mutex_) = 0;  // records in use
   std::vector<Buffer> buffers_ GUARDED_BY(mutex_);
   std::deque<std::uint8_t> writing_ GUARDED_BY(mutex_);  // buffers, the oldest first
-  std::uint8_t open_ GUARDED_BY(mutex_) = 0;             // the buffer that takes records
+  std::optional<std::uint8_t> open_ GUARDED_BY(mutex_);  // the buffer that takes records
   std::size_t next_ GUARDED_BY(mutex_) = 0;              // its next record
-  bool is_open_ GUARDED_BY(mutex_) = false;
   std::optional<Error> failure_ GUARDED_BY(mutex_);
 };
 

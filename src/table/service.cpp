@@ -54,11 +54,10 @@ void Service::take(int from, const TableMessage& message) {
       PullRequest request = decode_pull(message, options_.rows, from);
       require_own(from, request.ids);
       if (clocks_.complete() >= request.clock) {
-        serve(from, request);
+        serve(from, std::move(request));
       } else {
         if (store_.shard().tier() != nullptr) {
-          begin_reading(
-              {.what = Reading::For::later, .peer = from, .pull = {}, .request = {}, .rows = RowBatch(request.ids)});
+          begin_reading({.what = Reading::For::later, .peer = from, .rows = RowBatch(request.ids)});
         }
         parked_.push_back({from, std::move(request)});
       }
@@ -209,7 +208,7 @@ void Service::serve_waiting() {
   std::vector<Parked> waiting = std::exchange(parked_, {});
   for (Parked& parked : waiting) {
     if (complete >= parked.request.clock) {
-      serve(parked.peer, parked.request);
+      serve(parked.peer, std::move(parked.request));
     } else {
       parked_.push_back(std::move(parked));
     }

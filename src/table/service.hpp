@@ -111,10 +111,10 @@ class Service {
   struct Reading {
     enum class For : std::uint8_t { reply, own, later };  // later: a pull that waits for a clock
     For what;
-    int peer;                    // that asked
-    std::shared_ptr<Pull> pull;  // for own rows
-    PullRequest request;         // for a reply
+    int peer;  // the rank that asked
     RowBatch rows;
+    std::shared_ptr<Pull> pull = {};         // for own rows
+    std::vector<std::uint64_t> known = {};   // PullRequest::known, for a reply
     TableMessage reply = {};                 // its head; the payload when all rows are here
     std::vector<std::uint64_t> places = {};  // in the request, of rows that are sent
     wire::Bytes encoded = {};
@@ -124,7 +124,7 @@ class Service {
   void send_all(const TableMessage& message);
   [[nodiscard]] bool fresh(const RowCache::Entry& entry, std::uint64_t needed) const noexcept;
   void ask(Pull& pull, int peer, const std::vector<std::uint32_t>& places, std::uint64_t number);
-  void serve(int peer, const PullRequest& request);
+  void serve(int peer, PullRequest request);
   void take_reply(int from, const TableMessage& message);
   void keep(const Pull& pull, std::uint32_t place, bool changed, const MessageHead& head);
   void read_own(const std::shared_ptr<Pull>& pull);

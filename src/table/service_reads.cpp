@@ -8,15 +8,17 @@
 namespace gradwire::table {
 namespace {
 
-// Others wait: pushes and a snapshot need fetches, too.
+// More readings than these wait, because pushes and a snapshot need fetches, too.
 constexpr std::size_t kMostReadings = RowLog::kMostFetches / RowBatch::kAhead / 2;
 
 }  // namespace
 
-void Service::serve(int peer, const PullRequest& request) {
-  Reading reading{
-      .what = Reading::For::reply, .peer = peer, .pull = {}, .request = request, .rows = RowBatch(request.ids)};
-  // As they are now: the answer is at least as new, also if rows come from a file later.
+void Service::serve(int peer, PullRequest request) {
+  Reading reading{.what = Reading::For::reply,
+                  .peer = peer,
+                  .rows = RowBatch(std::move(request.ids)),
+                  .known = std::move(request.known)};
+  // Clock and sequence as they are now: rows that come from a file later are at least as new.
   reading.reply.head.kind = MessageKind::reply;
   reading.reply.head.number = request.number;
   reading.reply.head.clock = clocks_.complete();
@@ -48,7 +50,7 @@ void Service::advance_reads() {
 bool Service::advance(Reading& reading) {
   const RowCodec& codec = store_.codec();
   const auto encode = [&](std::size_t i, const float* values, std::uint64_t version) {
-    const std::uint64_t known = reading.request.known[i];
+    const std::uint64_t known = reading.known[i];
     if (known == 0 || version > known - 1) {
       reading.places.push_back(i);
       reading.encoded.resize(reading.encoded.size() + codec.row_bytes());
@@ -73,7 +75,7 @@ bool Service::advance(Reading& reading) {
   }
   TableMessage& reply = reading.reply;
   reply.head.count = reading.places.size();
-  if (reading.places.size() != reading.request.ids.size()) {
+  if (reading.places.size() != reading.rows.ids().size()) {
     encode_ids(reading.places, reply.payload);
     wire::put(reply.payload, reading.encoded.data(), reading.encoded.size());
   } else {
@@ -93,8 +95,7 @@ void Service::read_own(const std::shared_ptr<Pull>& pull) {
     ids.push_back(pull->ids[place]);
   }
   pull->reads_own = true;
-  Reading reading{
-      .what = Reading::For::own, .peer = rank_, .pull = pull, .request = {}, .rows = RowBatch(std::move(ids))};
+  Reading reading{.what = Reading::For::own, .peer = rank_, .rows = RowBatch(std::move(ids)), .pull = pull};
   reading.reply.head.clock = clocks_.complete();
   begin_reading(std::move(reading));
 }

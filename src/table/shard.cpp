@@ -201,23 +201,31 @@ void Shard::note_change(const Slot& slot) noexcept {
   }
 }
 
-template <class Write>
-void Shard::write_each(std::span<const std::uint64_t> ids, Write write) {
+template <class Take>
+void Shard::for_each_batch(std::span<const std::uint64_t> ids, Take take) const {
   TieredRows::Begun next = begin(ids);
-  for (std::size_t i = 0; i < ids.size();) {
+  for (std::size_t first = 0; first < ids.size();) {
     const TieredRows::Begun now = std::move(next);
-    const std::size_t end = i + now.count;
+    const std::size_t end = first + now.count;
     next = begin(ids.subspan(end));
     if (now.fetch != nullptr) {
       now.fetch->wait();
     }
-    for (; i < end; ++i) {
-      const Slot slot = writable(ids[i], now.fetch.get());
+    take(first, end, now.fetch.get());
+    first = end;
+  }
+}
+
+template <class Write>
+void Shard::write_each(std::span<const std::uint64_t> ids, Write write) {
+  for_each_batch(ids, [&](std::size_t first, std::size_t end, const RowFetch* fetch) {
+    for (std::size_t i = first; i < end; ++i) {
+      const Slot slot = writable(ids[i], fetch);
       write(i, slot);
       note_change(slot);
     }
     tend();
-  }
+  });
 }
 
 void Shard::apply(std::span<const std::uint64_t> ids, const float* gradients) {
@@ -263,6 +271,18 @@ std::vector<std::uint64_t> Shard::ids() const {
   return ids;
 }
 
+void Shard::add_blocks(std::vector<memory::Block*>& blocks) {
+  if (tier_) {
+    tier_->add_blocks(blocks);
+    return;
+  }
+  blocks.push_back(&index_->block());
+  for (const std::shared_ptr<Page>& page : pages_) {
+    blocks.push_back(&page->values.block());
+    blocks.push_back(&page->accumulators.block());
+  }
+}
+
 Shard::Row Shard::row_at(std::uint64_t id, const float* values, const float* accumulators) const noexcept {
   const std::size_t width = settings_.width;
   const bool with_state = settings_.optimizer == RowOptimizer::adagrad;
@@ -279,20 +299,13 @@ void Shard::visit(std::span<const std::uint64_t> ids, const std::function<void(c
     }
     return;
   }
-  TieredRows::Begun next = begin(ids);
-  for (std::size_t i = 0; i < ids.size();) {
-    const TieredRows::Begun now = std::move(next);
-    const std::size_t end = i + now.count;
-    next = begin(ids.subspan(end));
-    if (now.fetch != nullptr) {
-      now.fetch->wait();
-    }
-    for (; i < end; ++i) {
-      tier_->look(ids[i], now.fetch.get(), [&](const RecordHead& /*head*/, const float* floats) {
-        take(row_at(ids[i], floats, floats + settings_.width));
+  for_each_batch(ids, [&](std::size_t first, std::size_t end, const RowFetch* fetch) {
+    for (const std::uint64_t id : ids.subspan(first, end - first)) {
+      tier_->look(id, fetch, [&](const RecordHead& /*head*/, const float* floats) {
+        take(row_at(id, floats, floats + settings_.width));
       });
     }
-  }
+  });
 }
 
 }  // namespace gradwire::table

@@ -84,6 +84,9 @@ class Shard {
       tier_->give_back();
     }
   }
+  /// Adds the handles of the memory of rows and index to `blocks`, for PagePool::compact(). There must be no copy,
+  /// since other threads may read what it shares.
+  void add_blocks(std::vector<memory::Block*>& blocks);
   /// Null without a store.
   [[nodiscard]] const TieredRows* tier() const noexcept { return tier_.get(); }
 
@@ -134,6 +137,10 @@ class Shard {
   void initialize(std::uint64_t id, float* values) const;
   /// Returns the row in memory that only this shard has; makes it if it is not here.
   [[nodiscard]] Slot writable(std::uint64_t id, const RowFetch* fetch = nullptr);
+  /// Calls take(first, end, fetch) for the rows `ids` from first to end, which may be read from the file together:
+  /// `fetch` has those that lie there alone, and is null if there are none. The next rows are being read meanwhile.
+  template <class Take>
+  void for_each_batch(std::span<const std::uint64_t> ids, Take take) const;
   /// Calls write(i, slot) for each of `ids`.
   template <class Write>
   void write_each(std::span<const std::uint64_t> ids, Write write);

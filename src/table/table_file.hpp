@@ -32,7 +32,7 @@ struct FileHead {
   std::uint32_t width = 0;
   RowOptimizer optimizer = RowOptimizer::sgd;
   SaveId save = {};
-  bool packed = false;  // of a file that is written: its rows are packed by libzstd
+  bool packed = false;  // the rows of the file are packed by libzstd; ignored for files that are read
 };
 
 /// The saved files of which read_table_files() has passed the rows.

@@ -42,7 +42,7 @@ class TieredRows {
   /// Returns all ids, ascending.
   [[nodiscard]] std::vector<std::uint64_t> ids() const;
 
-  /// The first `count` of some rows: those that are in the file alone are being read; null if there are none.
+  /// The first `count` of some rows. `fetch` reads those that lie in the file alone, and is null if there are none.
   struct Begun {
     std::unique_ptr<RowFetch> fetch;
     std::size_t count = 0;
@@ -84,6 +84,12 @@ class TieredRows {
   void tend();
   /// Writes everything to the file and frees the memory of all rows.
   void give_back();
+  /// Adds the handles of the memory of rows and index to `blocks`, for PagePool::compact(). There must be no copy, no
+  /// row may be in use, and no fetch. The buffers of the file stay where they are, since they may be on their way.
+  void add_blocks(std::vector<memory::Block*>& blocks) {
+    records_.add_blocks(blocks);
+    hot_.add_blocks(blocks);
+  }
   [[nodiscard]] const TierCounts& counts() const noexcept { return counts_; }
   /// Counts on from those of rows that these replace.
   void count_on(const TierCounts& before) noexcept {

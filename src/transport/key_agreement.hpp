@@ -14,7 +14,7 @@
 
 namespace gradwire::transport {
 
-/// What a rank tells every other rank first. All numbers are little-endian.
+/// The first message of a rank to every other rank. All numbers are little-endian.
 struct KeyGreeting {
   std::uint32_t magic = 0;
   std::uint8_t version = 0;
@@ -49,7 +49,7 @@ class KeyAgreement {
   [[nodiscard]] Outcome derive() const;
 
  private:
-  // What is under way. It is leaked where the transport may still touch it.
+  // The messages under way. They are leaked where the transport may still touch them.
   struct Messages {
     std::vector<KeyGreeting> greetings;  // by rank
     std::vector<Operation> operations;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/nccl_types.hpp"
 #include "transport/operations.hpp"
 
 namespace gradwire::transport {
@@ -20,16 +21,6 @@ const char* name_of(ncclResult_t result) {
                               "ncclInvalidArgument", "ncclInvalidUsage",       "ncclRemoteError", "ncclInProgress"};
   const auto index = static_cast<std::size_t>(result);
   return index < kNames.size() ? kNames.at(index) : "an NCCL error of a newer version";
-}
-
-ncclDataType_t nccl_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return ncclFloat32;
-    case DType::f16: return ncclFloat16;
-    case DType::bf16: return ncclBfloat16;
-    case DType::f64: return ncclFloat64;
-  }
-  throw Error(ErrorCode::unsupported, "NCCL has no dtype " + std::to_string(static_cast<int>(dtype)));
 }
 
 // Waits for a call to end: the caller's communicator may be nonblocking, and its calls then go on in the background.

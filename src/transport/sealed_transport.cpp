@@ -51,14 +51,13 @@ bool begins_as_frame(std::span<const std::byte> message) noexcept {
   return magic == wire::kMagic;
 }
 
-// Whether a message is a frame that can be sealed as one: the reader may expect a CRC, which sealed frames do not have.
+// Whether a message is an undamaged frame, which is sealed as one.
 bool is_frame(std::span<const std::byte> message) {
   if (message.size() < wire::kHeaderBytes || !begins_as_frame(message)) {
     return false;
   }
   try {
-    const wire::FrameHeader header = wire::parse_header(message);
-    return header.version == kWireVersion && (header.flags & wire::kFlagCrc) == 0;
+    return wire::parse_header(message).version == kWireVersion;
   } catch (const Error&) {
     return false;
   }
@@ -130,6 +129,7 @@ class SealedTransport final : public Decorator<SealedOperation> {
   SealedTransport(const std::shared_ptr<Transport>& inner, security::Key job)
       : Decorator(inner),
         cryptography_(security::Cryptography::load()),
+        key_check_(check_value(cryptography_, job)),
         agreement_(std::make_unique<KeyAgreement>(inner, cryptography_, std::move(job))) {}
 
   [[nodiscard]] std::string name() const override { return "sealed(" + inner_->name() + ")"; }
@@ -161,6 +161,7 @@ class SealedTransport final : public Decorator<SealedOperation> {
     begin_all_reduce(operation, *this, data);  // throws, since there is no native sum
   }
 
+  [[nodiscard]] const std::string& key_check() const noexcept { return key_check_; }
   void note_key_of_policy() noexcept { key_of_policy_.emplace(); }
 
   bool progress(std::chrono::microseconds wait) override {
@@ -192,6 +193,7 @@ class SealedTransport final : public Decorator<SealedOperation> {
   void open(SealedOperation& entry);
 
   security::Cryptography cryptography_;
+  std::string key_check_;
   std::unique_ptr<KeyAgreement> agreement_;  // null once there are keys
   std::unique_ptr<WorldKeys> keys_;
   bool sends_wait_ = false;  // some sends have no sealed bytes yet
@@ -269,7 +271,9 @@ void SealedTransport::send(SealedOperation& entry) {
   }
   sealed->receivers.push_back(operation.peer);
   inner_->post_send(entry.inner, operation.peer, operation.tag, sealed->all());
-  sent_.of(operation) += sealed->frame ? 0 : 1;
+  if (!sealed->frame) {  // numbers of frames would take memory for each tag of each lane
+    ++sent_.of(operation);
+  }
   entry.sealed = std::move(sealed);
 }
 
@@ -374,6 +378,11 @@ std::shared_ptr<Transport> sealed_if_keyed(std::shared_ptr<Transport> inner, con
     static_cast<SealedTransport&>(*sealed).note_key_of_policy();
   }
   return sealed;
+}
+
+std::string key_check_of(const Transport& transport) {
+  const auto* const sealed = dynamic_cast<const SealedTransport*>(&transport);
+  return sealed == nullptr ? std::string() : sealed->key_check();
 }
 
 }  // namespace gradwire::transport

@@ -9,9 +9,9 @@
 
 namespace gradwire::transport {
 
-/// The transport itself where the job has no key (security/job_key.hpp; `of_policy` is the policy's text), and where
-/// it is sealed already, or has one rank; else make_sealed() over it, with the key of the file. `lock_memory` is that
-/// of lock_keys(). Error(unsupported) where the job has no key, but a session of this process has the key of its
+/// Returns the transport itself where the job has no key (security/job_key.hpp; `of_policy` is the policy's text), and
+/// where it is sealed already, or has one rank; else make_sealed() over it, with the key of the file. `lock_memory` is
+/// that of lock_keys(). Error(unsupported) where the job has no key, but a session of this process has the key of its
 /// policy, and is still there. Other errors are those of key_setting(), read_key_file(), lock_keys() and
 /// Cryptography::load().
 [[nodiscard]] std::shared_ptr<Transport> sealed_if_keyed(std::shared_ptr<Transport> inner,
@@ -27,5 +27,9 @@ namespace gradwire::transport {
 /// and Error(corrupt), which names the sender, for a message that is not what that sender has sealed for this place, or
 /// came before.
 [[nodiscard]] std::shared_ptr<Transport> make_sealed(std::shared_ptr<Transport> inner, security::Key job);
+
+/// Returns the check value (security/key_schedule.hpp) of the job's key, or an empty text where the transport is not
+/// one of make_sealed().
+[[nodiscard]] std::string key_check_of(const Transport& transport);
 
 }  // namespace gradwire::transport

@@ -29,19 +29,6 @@ void clear_leftovers(const std::filesystem::path& directory, const std::string& 
 
 }  // namespace
 
-bool Descriptor::close() noexcept { return descriptor_ < 0 || ::close(std::exchange(descriptor_, -1)) == 0; }
-
-bool write_all(int descriptor, std::string_view text) noexcept {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written < 0 && errno != EINTR) {
-      return false;
-    }
-    text.remove_prefix(written > 0 ? static_cast<std::size_t>(written) : 0);
-  }
-  return true;
-}
-
 void fail_at(const std::filesystem::path& file, const std::string& what, int number) {
   throw Error(ErrorCode::invalid_argument, "cannot " + what + " " + file.string() + ": " + text::reason_of(number));
 }

@@ -8,29 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "base/descriptor.hpp"
 #include "base/written_file.hpp"
 
 namespace gradwire::watch {
 
 /// The end of the name of a file that is not whole yet: ".NAME.PROCESS.new".
 inline constexpr std::string_view kUnfinished = ".new";
-
-/// A descriptor that is closed at the end of a scope, or before.
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) noexcept : descriptor_(descriptor) {}
-  ~Descriptor() { static_cast<void>(close()); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const noexcept { return descriptor_; }
-  [[nodiscard]] bool close() noexcept;
-
- private:
-  int descriptor_;
-};
-
-/// Whether all of the text was written; if not, errno says why.
-[[nodiscard]] bool write_all(int descriptor, std::string_view text) noexcept;
 
 /// Throws Error(invalid_argument): "cannot WHAT FILE: ", and the meaning of `number` (errno).
 [[noreturn]] void fail_at(const std::filesystem::path& file, const std::string& what, int number);

@@ -178,7 +178,7 @@ FrameHeader parse_sealed_header(std::span<const std::byte> frame) {
   if ((header.flags & ~(kKnownFlags | kFlagSealed)) != 0) {
     corrupt("has unknown flags " + hex(header.flags));
   }
-  if ((header.flags & kFlagCrc) != 0 || header.crc != 0) {
+  if (header.crc != 0) {
     corrupt("is sealed and has a CRC");
   }
   const std::size_t least = header_bytes(header.flags) + kSealBytes;
@@ -191,13 +191,15 @@ FrameHeader parse_sealed_header(std::span<const std::byte> frame) {
 
 void mark_sealed(std::span<std::byte> frame) {
   put(frame, 4, kSealedWireVersion);
-  put(frame, 6, static_cast<std::uint8_t>((get<std::uint8_t>(frame, 6) & ~kFlagCrc) | kFlagSealed));
+  put(frame, 6, static_cast<std::uint8_t>(get<std::uint8_t>(frame, 6) | kFlagSealed));
   put(frame, kCrcOffset, 0U);
 }
 
 void mark_opened(std::span<std::byte> frame) {
+  const auto flags = static_cast<std::uint8_t>(get<std::uint8_t>(frame, 6) & ~kFlagSealed);
   put(frame, 4, kWireVersion);
-  put(frame, 6, static_cast<std::uint8_t>(get<std::uint8_t>(frame, 6) & ~(kFlagCrc | kFlagSealed)));
+  put(frame, 6, flags);
+  put(frame, kCrcOffset, (flags & kFlagCrc) != 0 ? frame_crc(frame) : 0U);
 }
 
 }  // namespace gradwire::wire

@@ -61,12 +61,14 @@ void write_header(const FrameHeader& header, std::span<std::byte> frame);
 [[nodiscard]] FrameHeader parse_header(std::span<const std::byte> frame);
 
 /// Reads the header of a sealed frame, which is not authentic before the frame was opened. Error(corrupt) as above, and
-/// where the frame is not sealed, has a CRC or no room for a seal; Error(mismatch): a later wire version.
+/// where the frame is not sealed, has a CRC or no room for a seal; Error(mismatch): a later wire version. kFlagCrc says
+/// that the frame had a CRC before it was sealed.
 [[nodiscard]] FrameHeader parse_sealed_header(std::span<const std::byte> frame);
 
-/// Makes the header of a frame of kWireVersion that of a sealed one: of version 3, with kFlagSealed and without a CRC.
+/// Makes the header of a frame of kWireVersion that of a sealed one: of version 3, with kFlagSealed and without the
+/// CRC, which would tell of the plain payload.
 void mark_sealed(std::span<std::byte> frame);
-/// The reverse, for a frame that was opened: of kWireVersion, without kFlagSealed and CRC.
+/// Does the reverse for a frame that was opened; `frame` is without the seal. It has a CRC again if it had one.
 void mark_opened(std::span<std::byte> frame);
 
 }  // namespace gradwire::wire

@@ -134,6 +134,7 @@ TEST(CodecForecast, FollowsTheBytes) {
   }
   // The last bucket becomes ready at the very end, so some communication is always exposed.
   EXPECT_GT(forecast(model, cluster(4, 1e12), candidates)[0].step.exposed, 0);
+  EXPECT_GT(forecast(model, cluster(4, 1e7), candidates, true)[0].memory, slow[0].memory) << "encrypted copies";
 }
 
 // The better the link, the less the advice drops; it never names a codec of lower quality than needed.

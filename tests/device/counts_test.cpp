@@ -246,6 +246,27 @@ TEST(DeviceCounts, TheModelCountsTheSame) {
   }
 }
 
+// A call that exceeds the windows' slots is a series of kernels.
+TEST(DeviceCounts, TheModelCountsTheSameInWindows) {
+  for (const int world : {2, 4, 8, 32}) {
+    for (const std::uint64_t mib : {1, 25, 34, 256}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const bool feedback : {false, true}) {
+          const exchange::DeviceTimeline::Counts model =
+              forecast_device(
+                  {.cards = world}, exchange::DeviceWay::fused,
+                  {.count = mib * kMiB / element_bytes(dtype), .dtype = dtype, .codec = "int8", .feedback = feedback})
+                  .counts;
+          const Step step{
+              .world = world, .bytes = mib * kMiB, .dtype = dtype, .feedback = feedback, .in_windows = true};
+          EXPECT_EQ(count(step).counts, (Counts{model.kernels, 0, 0, model.events}))
+              << world << " ranks, " << mib << " MiB of " << to_string(dtype) << (feedback ? ", feedback" : "");
+        }
+      }
+    }
+  }
+}
+
 TEST(DeviceCounts, TheModelCountsTheSameInTiers) {
   for (const auto& [nodes, per_node] : {std::pair{2, 2}, std::pair{2, 8}, std::pair{8, 8}}) {
     for (const std::uint64_t mib : {1, 25, 256}) {
@@ -313,22 +334,25 @@ TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
       }
     }
   }
-  EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{4, 0, 0, 5}));
+  const std::pair<int, std::size_t> launches[] = {{2, 8}, {4, 4}, {8, 2}};
+  for (const auto& [world, kernels] : launches) {
+    EXPECT_EQ(count({.world = world, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{kernels + 2, 0, 0, 5}));
+  }
   EXPECT_EQ(count({.world = 8, .bytes = kMiB, .tensors = 12, .in_windows = true}).counts, (Counts{3, 0, 0, 5}));
   // The longest chunk fits into a slot.
   EXPECT_EQ(count({.world = 2, .bytes = 33 * kMiB, .in_windows = true}).counts, (Counts{3, 0, 0, 5}));
   EXPECT_EQ(count({.world = 8, .bytes = kMiB, .weighted = true, .in_windows = true}).counts, (Counts{8, 2, 21, 12}));
 }
 
-// The host's time by the model: 3 us a kernel, 17.5 a group, .3 a message, .7 an event. Mutation tried: messages of
-// buckets are not put together.
+// The host's time by the model: 3 us a kernel, 17.5 a group, .3 a message, .7 an event. docs/how-to/gpu.md has the
+// times of 40 buckets. Mutation tried: messages of buckets are not put together.
 TEST(DeviceCounts, SmallBucketsThatAreJoinedAreOneCall) {
   const auto microseconds = [](const Counts& counts) {
     return 3.0 * static_cast<double>(counts.kernels) + 17.5 * static_cast<double>(counts.groups) +
            0.3 * 2 * static_cast<double>(counts.sends) + 0.7 * static_cast<double>(counts.events);
   };
   const Step alone{.world = 8, .bytes = 40 * kMiB, .buckets = 40};
-  EXPECT_GT(microseconds(count(alone).counts), 1500);
+  EXPECT_NEAR(microseconds(count(alone).counts), 1738, 1);
   for (const bool feedback : {false, true}) {
     for (const int rank : {0, 3, 7}) {
       Step step = alone;
@@ -344,7 +368,7 @@ TEST(DeviceCounts, SmallBucketsThatAreJoinedAreOneCall) {
       EXPECT_EQ(writes, 10);
       // Each bucket follows the caller's stream, which takes an event and a wait for it.
       EXPECT_EQ(all.counts, (Counts{16, 2, 14, 12 + 2 * 39}));
-      EXPECT_LE(microseconds(all.counts), 300);
+      EXPECT_NEAR(microseconds(all.counts), 154, 1);
       step.join = "8MiB";
       EXPECT_LE(microseconds(count(step, rank).counts), 600);
       EXPECT_EQ(count(step, rank).counts.groups, 6);

@@ -153,9 +153,10 @@ TEST(DeviceAuto, TheModelKnowsWhatALinkAllows) {
     const plan::CallPlanner planner(policy, plan::AutoFeedback::where_allowed);
     const plan::CallPlan plan = planner.resolve({.count = 1 << 20, .communicator_size = 8});
     const ChoiceClass what{.function = Function::nccl_all_reduce, .dtype = DType::f32, .size = 22};
-    return guess_ways(policy, device_ways(plan, DType::f32, in_node), what, 4 << 20, 8);
+    const DeviceOffers offers{.node_kernel = in_node};
+    return guess_ways(policy, device_ways(plan, DType::f32, offers), offers, what, 4 << 20, 8);
   };
-  EXPECT_TRUE(guess("", "[\"int8\"]").empty()) << "the link is not known";
+  EXPECT_EQ(guess("", "[\"int8\"]"), (std::vector<double>{1, 1})) << "the link is not known";
   const std::vector<double> slow = guess("[link]\nbandwidth = \"1Gbit/s\"\n", "[\"bf16\", \"int8\", \"int4\"]");
   ASSERT_EQ(slow.size(), 4U);
   EXPECT_EQ(slow[0], 1);
@@ -169,6 +170,32 @@ TEST(DeviceAuto, TheModelKnowsWhatALinkAllows) {
   EXPECT_EQ(node[1], 1) << "the link is not known";
   EXPECT_GT(node[3], 0.2);
   EXPECT_LT(node[3], 0.5) << "the kernel is tried first";
+}
+
+// Four nodes of two cards that share a link. Mutation tried: what is not offered counts as NCCL's call.
+TEST(DeviceAuto, TheModelKnowsWhatTiersSend) {
+  const auto guess = [](const std::string& link) {
+    const Policy policy =
+        Policy::parse("version = 1\n" + link + "[defaults]\ncodec = \"auto\"\nallow = [\"int8\", \"sign\"]\n");
+    const plan::CallPlanner planner(policy, plan::AutoFeedback::where_allowed);
+    const plan::CallPlan plan = planner.resolve({.count = 1 << 24, .communicator_size = 8});
+    const ChoiceClass what{.function = Function::nccl_all_reduce, .dtype = DType::f32, .size = 26};
+    DeviceOffers offers;
+    offers.tiers = std::make_shared<const exchange::Tiers>(exchange::Tiers::in_rows(2, 8));
+    const std::vector<DeviceWay> ways = device_ways(plan, DType::f32, offers);
+    EXPECT_EQ(ways.size(), 5U) << "the codec with error feedback has no tiers";
+    EXPECT_EQ(ways[2].method, DeviceMethod::node_kernel);
+    EXPECT_FALSE(ways[2].offered);
+    EXPECT_EQ(ways[4].method, DeviceMethod::tiers);
+    EXPECT_EQ(ways[4].stage.codec, CodecSpec("int8"));
+    return guess_ways(policy, ways, offers, what, 64 << 20, 8);
+  };
+  EXPECT_EQ(guess(""), (std::vector<double>{1, 1, 1, INFINITY, INFINITY, 1})) << "the link is not known";
+  const std::vector<double> slow = guess("[link]\nbandwidth = \"10Gbit/s\"\n");
+  ASSERT_EQ(slow.size(), 6U);
+  EXPECT_NEAR(slow[1], 0.43, 0.03) << "a rank sends 6/4 of its frames out of the node, NCCL's rings 7/4 of values";
+  EXPECT_LT(slow[5], 0.3);
+  EXPECT_EQ(slow[3], INFINITY);
 }
 
 // Mutation tried: rank 0's choices do not reach the others.

@@ -111,10 +111,13 @@ class ScriptedClock final : public DeviceClock {
 
   [[nodiscard]] Mark mark(void* /*stream*/) override {
     const std::uint64_t kernels = host_.in_node.kernels - kernels_;
-    now_ += static_cast<double>(host_.led - led_ - kernels) * compressed + static_cast<double>(kernels) * node_kernel +
+    const std::uint64_t sums = host_.node_sums - sums_;
+    now_ += static_cast<double>(host_.led - led_ - kernels - sums) * compressed +
+            static_cast<double>(kernels) * node_kernel + static_cast<double>(sums) * tiers +
             static_cast<double>(called - called_) * library + rest;
     led_ = host_.led;
     kernels_ = host_.in_node.kernels;
+    sums_ = host_.node_sums;
     called_ = called;
     times_.push_back(now_);
     ++live;
@@ -130,6 +133,7 @@ class ScriptedClock final : public DeviceClock {
 
   double compressed = 1e-3;   // seconds of a call, beside what it takes to copy its input
   double node_kernel = 1e-3;  // of one that is made by one kernel inside the node
+  double tiers = 1e-3;        // of one of one lane with a sum inside nodes
   double library = 1e-3;
   double rest = 1e-6;        // seconds before each mark
   std::uint64_t called = 0;  // calls of the library so far
@@ -143,6 +147,7 @@ class ScriptedClock final : public DeviceClock {
   double now_ = 0;
   std::uint64_t led_ = 0;
   std::uint64_t kernels_ = 0;
+  std::uint64_t sums_ = 0;
   std::uint64_t called_ = 0;
 };
 
@@ -156,11 +161,19 @@ class HostOwnCommunicator final : public OwnCommunicator {
     return makes && std::all_of(offers.begin(), offers.end(), [](const Offer& offer) { return offer.able != 0; });
   }
   void settle(bool all) noexcept override { uses = all; }
+  [[nodiscard]] bool split(std::uint32_t node, int place) noexcept override {
+    parts.emplace_back(node, place);
+    return splits;
+  }
+  void settle_split(bool all) noexcept override { uses_split = all; }
 
   bool able = true;
   bool makes = true;
+  bool splits = true;
   std::vector<Offer> offered;
   std::optional<bool> uses;
+  std::vector<std::pair<std::uint32_t, int>> parts;  // node and place of this rank, as it was asked to split
+  std::optional<bool> uses_split;
 };
 
 // Exchanges over the messages of the device, which run when it is waited for, in memory of its own.
@@ -223,6 +236,7 @@ class HostLink final : public DeviceLink {
   void end_run(bool /*captured*/) override {}
   [[nodiscard]] RankGather& gather() noexcept override { return ranks; }
   [[nodiscard]] OwnCommunicator* own_communicator() noexcept override { return has_own ? &own : nullptr; }
+  [[nodiscard]] std::string host_name() const override { return on_host; }
   [[nodiscard]] ExchangePort& exchange_port() noexcept override { return port; }
   [[nodiscard]] DeviceClock& clock() noexcept override { return times; }
   [[nodiscard]] memory::Arena& lasting() noexcept override { return lasting_; }
@@ -235,6 +249,7 @@ class HostLink final : public DeviceLink {
   HostGather ranks;
   HostOwnCommunicator own;
   bool has_own = false;
+  std::string on_host = "host";
   std::vector<void*> streams;
   bool blocks = false;  // the host waits for the other ranks before it goes on, as in a first message between two ranks
 

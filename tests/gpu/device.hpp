@@ -30,6 +30,8 @@ void synchronize();
 /// no such checker; the PTX interpreter is one.
 void forbid(const void* from, std::size_t bytes);
 void undefine(const void* from, std::size_t bytes);
+/// Lets kernels' stores to these bytes get lost from now on, which only the interpreter can: returns whether it does.
+[[nodiscard]] bool lose(const void* at, std::size_t bytes);
 [[nodiscard]] void* make_stream();
 void free_stream(void* stream) noexcept;
 

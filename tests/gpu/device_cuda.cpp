@@ -5,6 +5,7 @@
 // Functions of the PTX interpreter's runtime; they are null with CUDA's own runtime.
 extern "C" {
 [[gnu::weak]] void gradwire_ptx_forbid(const void* from, std::size_t bytes);
+[[gnu::weak]] void gradwire_ptx_lose(const void* at, std::size_t bytes);
 [[gnu::weak]] void gradwire_ptx_undefine(const void* from, std::size_t bytes);
 }
 
@@ -62,6 +63,13 @@ void forbid(const void* from, std::size_t bytes) {
   if (gradwire_ptx_forbid != nullptr) {
     gradwire_ptx_forbid(from, bytes);
   }
+}
+bool lose(const void* at, std::size_t bytes) {
+  if (gradwire_ptx_lose == nullptr) {
+    return false;
+  }
+  gradwire_ptx_lose(at, bytes);
+  return true;
 }
 void undefine(const void* from, std::size_t bytes) {
   if (gradwire_ptx_undefine != nullptr) {

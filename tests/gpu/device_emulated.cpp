@@ -20,6 +20,7 @@ void download(void* to, const void* from, std::size_t bytes) { upload(to, from, 
 void synchronize() {}
 void forbid(const void* /*from*/, std::size_t /*bytes*/) {}
 void undefine(const void* /*from*/, std::size_t /*bytes*/) {}
+bool lose(const void* /*at*/, std::size_t /*bytes*/) { return false; }
 void* make_stream() { return nullptr; }
 void free_stream(void* /*stream*/) noexcept {}
 

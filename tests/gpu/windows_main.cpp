@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -17,6 +16,8 @@
 
 namespace gradwire::gpu {
 namespace {
+
+constexpr std::uint64_t kMillisecond = 1'000'000;  // ns
 
 const Case kInt8{CodecSpec::parse("int8"), DType::f32};
 
@@ -38,50 +39,6 @@ void check_bytes(Check& check) {
             check, {{CodecSpec::parse(spec), dtype}, count, at % 2 == 0, at % 4 < 2 ? Kind::plain : Kind::special},
             ranks);
       }
-    }
-  }
-}
-
-void check_windows_test(Check& check) {
-  for (const std::uint32_t ranks : {2U, 8U}) {
-    const WindowNode node(ranks, 1 << 20);
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      kernels::check_windows(node.places(rank), node.stream(rank));
-    }
-    synchronize();
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      check.that(node.words(rank).tested == kernels::all_tested_words(node.places(rank).shape), "the test of windows");
-    }
-  }
-}
-
-bool all_nan(const Memory& memory) {
-  const Bytes bytes = memory.read();
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return std::all_of(values.begin(), values.end(), [](float x) { return std::isnan(x); });
-}
-
-// A rank that never comes, with a deadline, and a host that gives up instead.
-void check_failures(Check& check) {
-  const WindowCall call{kInt8, (1U << 20) + 5, false};
-  for (const bool by_host : {false, true}) {
-    WindowNode node(3, window_slot_bytes(call.codec, call.count, 3));
-    node.timeout_ns = by_host ? 60'000'000'000 : 200'000'000;
-    const WindowRanks memory = make_window_ranks(call, 3);
-    const auto begun = std::chrono::steady_clock::now();
-    enqueue(node, call, 0, *memory[0]);
-    enqueue(node, call, 2, *memory[2]);
-    if (by_host) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      node.words(2).abort = 1;
-    }
-    synchronize();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
-    check.that(took.count() < 5, "kernels that give up took " + std::to_string(took.count()) + " s");
-    for (const std::uint32_t rank : {0U, 2U}) {
-      check.that(node.words(rank).missing == (by_host ? 3U : 2U), "the missing rank, as rank " + std::to_string(rank));
-      check.that(all_nan(memory[rank]->values), "results of a call that was given up are NaN");
     }
   }
 }
@@ -204,6 +161,7 @@ bool run_processes(int ranks) {
 
 int main(int argc, char** argv) {
   using namespace gradwire::gpu;
+  namespace kernels = gradwire::kernels;
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);  // streams that share a connection would wait for each other
   Check check("gpu_windows", argc, argv);
   // Without a GPU the children fail, too, and this process says why.
@@ -213,11 +171,19 @@ int main(int argc, char** argv) {
   }
   try {
     std::printf("gpu_windows: %s\n", describe_device().c_str());
-    gradwire::kernels::load_kernels();
-    gradwire::kernels::load_window_kernels();
-    check.part("windows, tested", [&] { check_windows_test(check); });
+    kernels::load_kernels();
+    kernels::load_window_kernels();
+    check.part("windows, tested", [&] {
+      check_windows_test(check, 2, 1 << 20, kernels::kMostWindowBlocks);
+      check_windows_test(check, 8, 1 << 20, kernels::kMostWindowBlocks);
+      check_lost_words(check, 200 * kMillisecond);
+    });
     check.part("windows, bytes", [&] { check_bytes(check); });
-    check.part("windows, a rank is missing", [&] { check_failures(check); });
+    check.part("windows, a rank is missing", [&] {
+      check_missing_rank(check, (1U << 20) + 5, 200 * kMillisecond, 60'000 * kMillisecond);
+      check_late_rank(check, (1U << 20) + 5);
+      check_other_call(check);
+    });
     check.part("windows, rate", [&] { measure(check); });
     check.part("windows of processes", [&] { check.that(processes, "two processes write to each other's windows"); });
   } catch (const std::exception& error) {

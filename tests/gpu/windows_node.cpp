@@ -35,9 +35,9 @@ WindowRanks make_window_ranks(const WindowCall& call, std::uint32_t ranks) {
   return all;
 }
 
-WindowNode::WindowNode(std::uint32_t ranks, std::uint32_t slot_bytes)
+WindowNode::WindowNode(std::uint32_t ranks, std::uint32_t slot_bytes, std::uint32_t most_blocks)
     : ranks_(ranks),
-      blocks_(std::min(kernels::kMostWindowBlocks, kernels::resident_window_blocks() / ranks)),
+      blocks_(std::min(most_blocks, kernels::resident_window_blocks() / ranks)),
       slot_bytes_(slot_bytes) {
   void* words = nullptr;
   cuda(cudaHostAlloc(&words, ranks * sizeof(kernels::WindowWords), cudaHostAllocPortable), "cudaHostAlloc");
@@ -149,7 +149,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
 void compare_with_separate(Check& check, const WindowCall& call, std::uint32_t ranks) {
   const std::string what = call.codec.name() + " x " + std::to_string(call.count) + ", " + std::to_string(ranks) +
                            " ranks" + (call.feedback ? ", feedback" : "");
-  const WindowNode node(ranks, window_slot_bytes(call.codec, call.count, ranks));
+  const WindowNode node(ranks, window_slot_bytes(call.codec, call.count, ranks), call.most_blocks);
   const WindowRanks got = make_window_ranks(call, ranks);
   const WindowRanks wanted = make_window_ranks(call, ranks);
   const Stream stream;

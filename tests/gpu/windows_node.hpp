@@ -19,6 +19,7 @@ struct WindowCall {
   std::uint32_t count = 0;
   bool feedback = true;
   Kind kind = Kind::plain;
+  std::uint32_t most_blocks = kernels::kMostWindowBlocks;  // with few, a block has several tiles of a shard
 };
 
 /// What a rank has of a call.
@@ -34,8 +35,8 @@ using WindowRanks = std::vector<std::unique_ptr<WindowRank>>;
 
 class WindowNode {
  public:
-  /// With as many blocks a rank as are resident at once.
-  WindowNode(std::uint32_t ranks, std::uint32_t slot_bytes);
+  /// With as many blocks a rank as are resident at once, or fewer.
+  WindowNode(std::uint32_t ranks, std::uint32_t slot_bytes, std::uint32_t most_blocks = kernels::kMostWindowBlocks);
   ~WindowNode();
   WindowNode(const WindowNode&) = delete;
   WindowNode& operator=(const WindowNode&) = delete;
@@ -67,5 +68,19 @@ void enqueue(const WindowNode& node, const WindowCall& call, std::uint32_t rank,
 void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vector<Memory>& frames, cudaStream_t stream);
 /// Compares two steps of a call by the kernel over windows with the separate kernels, byte for byte.
 void compare_with_separate(Check& check, const WindowCall& call, std::uint32_t ranks);
+
+// windows_failures.cpp.
+/// Runs the test of windows on whole ones.
+void check_windows_test(Check& check, std::uint32_t ranks, std::uint32_t slot_bytes, std::uint32_t most_blocks);
+/// Runs it on windows that are mixed up, or of which one word or a whole window does not arrive. `timeout_ns`: how long
+/// kernels wait for a rank, by the device's clock.
+void check_lost_words(Check& check, std::uint64_t timeout_ns);
+/// Lets a rank be missing until a deadline, or until a host gives up; that host's kernels wait `host_timeout_ns` at
+/// most (0: for ever).
+void check_missing_rank(Check& check, std::uint32_t count, std::uint64_t timeout_ns, std::uint64_t host_timeout_ns);
+/// Lets a rank be late, but come before the deadline.
+void check_late_rank(Check& check, std::uint32_t count);
+/// Lets one rank make another call than the others.
+void check_other_call(Check& check);
 
 }  // namespace gradwire::gpu

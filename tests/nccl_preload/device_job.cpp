@@ -337,6 +337,33 @@ void missing_rank() {
   std::printf("alive: %d\n", fake_nccl_alive());
 }
 
+// No call by messages or in tiers is faster than one of the library.
+void tiers(bool refuses) {
+  ncclComm_t comm = agreed(4);
+  events.milliseconds_of_sum = 1;
+  show("agreed");
+  if (refuses) {  // the second communicator, without which there is none of a node
+    fake_nccl_refuse_split();
+  }
+  reduce(comm);
+  show("opened");
+  for (int call = 0; call < 800; ++call) {
+    reduce(comm);
+  }
+  std::printf("sums inside nodes: %ld\n", fake_nccl_calls("ncclReduceScatter"));
+  show("tried");
+  ncclCommAbort(comm);
+  show("aborted");
+  if (!refuses) {
+    comm = agreed(4);
+    reduce(comm);
+    show("another");
+    ncclCommDestroy(comm);
+    show("destroyed");
+  }
+  std::printf("alive: %d\n", fake_nccl_alive());
+}
+
 void steps() {
   ncclComm_t comm = init();
   for (int step = 0; step < 20; ++step) {
@@ -369,6 +396,8 @@ int main(int argc, char** argv) {
                                          {"named", named},
                                          {"steps", steps},
                                          {"missing_rank", missing_rank},
+                                         {"tiers", [] { tiers(false); }},
+                                         {"tiers_refused", [] { tiers(true); }},
                                          {"faster", [] { chosen_by_time(5, false); }},
                                          {"faster_and_captures", [] { chosen_by_time(5, true); }},
                                          {"slower", [] { chosen_by_time(1, false); }}};

@@ -84,6 +84,12 @@ class FakeBackend final : public exchange::NullBackend {
   void all_reduce(void* values, DType dtype, std::uint64_t count) override {
     messages_.all_reduce(values, dtype, count, stream_of(Queue::communication));
   }
+  void sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest) override {
+    messages_.sum_in_node(from, to, dtype, each, rest, stream_of(Queue::communication));
+  }
+  void gather_in_node(void* all, std::uint64_t bytes) override {
+    messages_.gather_in_node(all, bytes, stream_of(Queue::communication));
+  }
   void end_group() override { messages_.end_group(); }
 
  private:
@@ -122,6 +128,10 @@ class FakeDevice final : public exchange::StreamDevice {
   [[nodiscard]] memory::Arena& arena() noexcept override { return arena_; }
   [[nodiscard]] std::string name() const override { return "fake"; }
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override { return 0; }
+  [[nodiscard]] bool sums_in_nodes() const noexcept override { return messages_->sums_in_nodes(); }
+  void set_nodes(const exchange::Tiers& nodes) override {
+    messages_->join_node(nodes.node_of(messages_->rank()), nodes.place_of(messages_->rank()), {}, nullptr);
+  }
   [[nodiscard]] int enter() override { return 0; }
   void leave(int /*previous*/) noexcept override {}
   void set_caller(void* stream) noexcept { caller_ = stream; }

@@ -285,8 +285,8 @@ TEST(NcclDevice, ARankThatIsMissingInTheNodeIsAnErrorOfTheCommunicator) {
   const std::string automatic = policy_file(scratch, kAutomatic);
   const std::string two_parts = "ncclAllGather:8 ncclAllGather:128 ncclAllGather:128";
   const Seen good = run_job("missing_rank", automatic + " FAKE_NODE=1");
-  EXPECT_EQ(good.lines.at("opened"), "ncclAllGather:8 " + two_parts + " ncclAllReduce:32768")
-      << "the ranks compare what they want, and their texts";
+  EXPECT_EQ(good.lines.at("opened"), "ncclAllGather:8 " + two_parts + " ncclAllGather:8 ncclAllReduce:32768")
+      << "the ranks compare what they want, their texts, and their hosts";
   EXPECT_EQ(good.lines.at("error"), "0");
   EXPECT_EQ(good.lines.at("second"), "0");
   EXPECT_THAT(good.outcome.err, HasSubstr("kernels end, behind 0 aborts"));
@@ -304,7 +304,28 @@ TEST(NcclDevice, ARankThatIsMissingInTheNodeIsAnErrorOfTheCommunicator) {
   EXPECT_EQ(missing.lines.at("alive"), "0");
 
   const Seen forbidden = run_job("missing_rank", automatic + " FAKE_NODE=1 GRADWIRE_NODE_KERNEL=0");
-  EXPECT_EQ(forbidden.lines.at("opened"), "ncclAllGather:8 ncclAllReduce:32768");
+  EXPECT_EQ(forbidden.lines.at("opened"), "ncclAllGather:8 ncclAllGather:8 ncclAllReduce:32768");
+}
+
+// Two nodes of two ranks, as the policy says. Mutations tried: the split communicator is not freed; sums inside nodes
+// go to the job's communicator.
+TEST(NcclDevice, TiersSplitTheSecondCommunicatorByNode) {
+  const ScratchFolder scratch;
+  const std::string automatic =
+      policy_file(scratch, std::string("[tier]\nranks_per_node = 2\n") + kAutomatic) + " GRADWIRE_NODE_KERNEL=0";
+  const Seen seen = run_job("tiers", automatic);
+  EXPECT_EQ(seen.lines.at("opened"),
+            "ncclAllGather:8 ncclAllGather:8 ncclCommSplit ncclAllGather:8 ncclAllGather:8 ncclAllReduce:32768");
+  EXPECT_EQ(seen.lines.at("sums inside nodes"), "8") << "its trials";
+  EXPECT_EQ(seen.lines.at("aborted"), "ncclCommAbort ncclCommAbort ncclCommAbort");
+  EXPECT_EQ(seen.lines.at("destroyed"), "ncclCommDestroy ncclCommDestroy ncclCommDestroy");
+  EXPECT_EQ(seen.lines.at("alive"), "0");
+
+  const Seen refused = run_job("tiers_refused", automatic);
+  EXPECT_EQ(refused.lines.at("sums inside nodes"), "0");
+  EXPECT_EQ(refused.lines.at("aborted"), "ncclCommAbort");
+  EXPECT_EQ(refused.lines.at("alive"), "0");
+  EXPECT_THAT(refused.outcome.err, HasSubstr("in 2 nodes of 2 ranks: some rank has no communicator of its node"));
 }
 
 TEST(NcclDevice, ADeterministicPolicyRefusesAuto) {

@@ -47,6 +47,25 @@ TEST(MemoryUse, CountsResidualsInTheirDtype) {
   EXPECT_THAT(plan.explain(), Not(HasSubstr("dtype = ")));
 }
 
+// Encrypted copies are as large as the frames and their seals, in whole pages, and follow in_flight.
+TEST(MemoryUse, CountsEncryptedCopies) {
+  const std::string small = "[bucket]\nin_flight = \"64KiB\"\nchunk = \"16KiB\"\n[defaults]\ncodec = \"exact\"\n";
+  for (const std::string& policy : {std::string("[defaults]\ncodec = \"int8\"\n"), small}) {
+    const MemoryUse plain = memory_of(plan_with(policy, {.world_size = 4}));
+    const Plan plan = plan_with(policy, {.world_size = 4, .sealed = true});
+    const MemoryUse sealed = memory_of(plan);
+    EXPECT_EQ(plain.sealed, 0U);
+    EXPECT_EQ(sealed.frames, plain.frames);
+    EXPECT_GE(sealed.sealed, sealed.frames);
+    EXPECT_LE(sealed.sealed, 2 * sealed.frames);
+    EXPECT_EQ(sealed.session(), plain.session() + sealed.sealed);
+    EXPECT_THAT(plan.explain(), HasSubstr("encrypted copies of frames, at most"));
+  }
+  EXPECT_EQ(memory_of(plan_with(small, {.world_size = 1, .sealed = true})).sealed, 0U);
+  EXPECT_LT(memory_of(plan_with(small, {.world_size = 4, .sealed = true})).sealed,
+            memory_of(plan_with("[defaults]\ncodec = \"exact\"\n", {.world_size = 4, .sealed = true})).sealed);
+}
+
 // A bucket that auto may send as int4 may keep residuals from the first such step on.
 TEST(MemoryUse, CountsTheMostOfAllLevelsAndStages) {
   const PlanOptions options{.world_size = 2};

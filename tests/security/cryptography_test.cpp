@@ -38,7 +38,7 @@ TEST(Cryptography, SaysWhatIsWrongAndWhatToInstall) {
   EXPECT_THAT(why(GRADWIRE_OTHER_SECURITY), HasSubstr("has version 999 where 2 is needed"));
 }
 
-TEST(Cryptography, IsOpenSsl3) { EXPECT_THAT(Cryptography::load().library(), StartsWith("OpenSSL 3.")); }
+TEST(Cryptography, IsOpenSsl3) { EXPECT_THAT(Cryptography::load().provider(), StartsWith("OpenSSL 3.")); }
 
 // The tests below run this one in another process.
 TEST(Cryptography, DISABLED_SealsAndOpens) {
@@ -52,7 +52,7 @@ TEST(Cryptography, DISABLED_SealsAndOpens) {
   std::vector<std::byte> out(32);
   cryptography.hkdf(key.bytes(), {}, {}, out);
   ASSERT_TRUE(cryptography.equal(out, out));
-  ASSERT_THAT(cryptography.library(), StartsWith("OpenSSL 3."));
+  ASSERT_THAT(cryptography.provider(), StartsWith("OpenSSL 3."));
   SecureChannel client = SecureChannel::connect(cryptography, out, key);
   SecureChannel server = SecureChannel::accept(cryptography, [&](auto, std::span<std::byte, kKeyBytes> found) {
     std::ranges::copy(key.bytes(), found.begin());
@@ -74,7 +74,7 @@ TEST(Cryptography, DISABLED_SealsBesideAnother) {
   const Cryptography cryptography = Cryptography::load();
   std::vector<std::byte> out(32);
   cryptography.hkdf(out, {}, {}, out);
-  ASSERT_THAT(cryptography.library(), StartsWith("OpenSSL 3."));
+  ASSERT_THAT(cryptography.provider(), StartsWith("OpenSSL 3."));
 }
 
 std::string run_of(const std::string& before, const std::string& test) {

@@ -5,9 +5,11 @@
 #include <fstream>
 #include <iterator>
 #include <span>
+#include <utility>
 
 #include "hex_bytes.hpp"
 #include "security/key_schedule.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -17,12 +19,17 @@ using security::kSealBytes;
 
 constexpr const char* kBases[] = {"int8-bf16", "topk41-int8-f32", "length-fp8-f32"};
 
-std::vector<std::byte> base(const std::string& name) {
+// Returns the golden frame of version 2, with or without a CRC.
+std::vector<std::byte> base(const std::string& name, bool crc) {
   std::ifstream stream(std::filesystem::path(GRADWIRE_SOURCE_DIR) / "tests/golden/version2/good" / (name + ".frame"),
                        std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
+  std::vector<std::byte> frame(bytes.begin(), bytes.end());
+  wire::FrameHeader header = wire::parse_header(frame);
+  header.flags = static_cast<std::uint8_t>((header.flags & ~wire::kFlagCrc) | (crc ? wire::kFlagCrc : 0));
+  write_header(header, frame);
+  return frame;
 }
 
 }  // namespace
@@ -41,13 +48,17 @@ std::vector<GoldenSealed> good_sealed_frames() {
   std::vector<GoldenSealed> all;
   for (const Cipher cipher : {Cipher::aes_256_gcm, Cipher::chacha20_poly1305}) {
     security::Sealer sealer(security::Cryptography::load(), cipher, published_sender_key(cipher, 1));
-    for (const std::string name : kBases) {
-      GoldenSealed golden{(cipher == Cipher::aes_256_gcm ? "aes-" : "chacha-") + name, cipher, base(name), {}};
+    const auto add = [&](const std::string& name, std::vector<std::byte> plain) {
+      GoldenSealed golden{(cipher == Cipher::aes_256_gcm ? "aes-" : "chacha-") + name, cipher, std::move(plain), {}};
       golden.frame = golden.plain;
       golden.frame.resize(golden.frame.size() + kSealBytes);
       seal_frame(sealer, kGoldenTag, golden.frame);
       all.push_back(std::move(golden));
+    };
+    for (const std::string name : kBases) {
+      add(name, base(name, false));
     }
+    add("crc-int8-bf16", base("int8-bf16", true));
   }
   return all;
 }
@@ -71,7 +82,8 @@ std::vector<BadSealed> bad_sealed_frames() {
   add("corrupt-half-a-seal", "header and seal alone have 56", [](auto& frame) { frame.resize(44); });
   add("corrupt-not-sealed", "is not sealed", [&](auto& frame) { frame = good.plain; });
   add("corrupt-without-its-flag", "is not sealed", [](auto& frame) { frame[6] &= std::byte{0xf7}; });
-  add("corrupt-with-a-crc", "has a CRC", flip(6));
+  add("corrupt-crc-flag", "were changed", flip(6));
+  add("corrupt-with-a-crc", "has a CRC", flip(28));
   add("corrupt-flags", "unknown flags", [](auto& frame) { frame[6] |= std::byte{0x10}; });
   add("corrupt-nonfinite-flag", "were changed", [](auto& frame) { frame[6] ^= std::byte{2}; });
   add("mismatch-version", "wire version 4", [](auto& frame) { frame[4] = std::byte{4}; });

@@ -1,8 +1,11 @@
-// A job with a key, for tests.
+// Shared by the tests of jobs with a key: the key, and tensors that can be found again in what was sent.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "hex_bytes.hpp"
 #include "security/key_file.hpp"
@@ -10,7 +13,7 @@
 
 namespace gradwire::test {
 
-/// A file with the published key; GRADWIRE_KEY names it while this is there.
+/// A file with the published key. GRADWIRE_KEY names it as long as this object lives.
 class KeyInEnvironment {
  public:
   KeyInEnvironment() {
@@ -25,5 +28,16 @@ class KeyInEnvironment {
  private:
   ScratchFolder folder_;
 };
+
+/// Returns values whose bytes are random, so that nothing else has 16 of them in a row.
+inline std::vector<float> marked(int rank, std::uint64_t count, unsigned salt = 0) {
+  std::mt19937 random(1000 * salt + static_cast<unsigned>(rank));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = normal(random);
+  }
+  return values;
+}
 
 }  // namespace gradwire::test

@@ -114,14 +114,6 @@ TEST(KeyFile, OtherThingsAreNoKeys) {
   EXPECT_THAT(refusal(file), HasSubstr("more than 32 bytes"));
 }
 
-TEST(KeyFile, ASettingIsThePathOfAFile) {
-  EXPECT_EQ(parse_key_setting("file:/a b/c", "GRADWIRE_KEY"), fs::path("/a b/c"));
-  for (const char* wrong : {"", "file:", "/a", kSecret, "FILE:/a"}) {
-    const Error error = error_of([&] { static_cast<void>(parse_key_setting(wrong, "GRADWIRE_KEY")); });
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("GRADWIRE_KEY"), HasSubstr("file:PATH"), Not(HasSubstr("SECRET"))));
-  }
-}
-
 // GRADWIRE_KEY, while this is there.
 class KeyVariable {
  public:

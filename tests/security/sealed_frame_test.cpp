@@ -20,16 +20,10 @@
 #include "tests/support/error_of.hpp"
 #include "wire/frame.hpp"
 
-namespace gradwire::security {
+namespace gradwire::test {
 namespace {
 
 namespace fs = std::filesystem;
-using gradwire::test::bad_sealed_frames;
-using gradwire::test::error_of;
-using gradwire::test::GoldenSealed;
-using gradwire::test::good_sealed_frames;
-using gradwire::test::kGoldenTag;
-using gradwire::test::published_sender_key;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -50,15 +44,8 @@ Frame committed(const fs::path& file, const Frame& made) {
   return {bytes.begin(), bytes.end()};
 }
 
-Opener opener(Cipher cipher) { return {Cryptography::load(), cipher, published_sender_key(cipher, 1), "rank 1"}; }
-
-// The frame as a receiver without seals gets it: without a CRC.
-Frame without_crc(const Frame& plain) {
-  wire::FrameHeader header = wire::parse_header(plain);
-  Frame frame = plain;
-  header.flags &= static_cast<std::uint8_t>(~wire::kFlagCrc);
-  wire::write_header(header, frame);
-  return frame;
+security::Opener opener(security::Cipher cipher) {
+  return {security::Cryptography::load(), cipher, published_sender_key(cipher, 1), "rank 1"};
 }
 
 TEST(SealedFrame, IsTheGoldenOne) {
@@ -66,10 +53,20 @@ TEST(SealedFrame, IsTheGoldenOne) {
     SCOPED_TRACE(golden.name);
     Frame frame = committed(kFolder / "good" / (golden.name + ".frame"), golden.frame);
     EXPECT_EQ(frame, golden.frame);
-    Opener receiver = opener(golden.cipher);
+    security::Opener receiver = opener(golden.cipher);
     const auto opened = open_frame(receiver, kGoldenTag, frame);
-    EXPECT_EQ(Frame(opened.begin(), opened.end()), without_crc(golden.plain));
+    EXPECT_EQ(Frame(opened.begin(), opened.end()), golden.plain);
   }
+}
+
+TEST(SealedFrame, AWrongCrcIsNotSealed) {
+  GoldenSealed golden = good_sealed_frames().back();
+  ASSERT_NE(wire::parse_header(golden.plain).flags & wire::kFlagCrc, 0);
+  golden.plain.back() ^= std::byte{1};
+  golden.plain.resize(golden.plain.size() + security::kSealBytes);
+  security::Sealer sealer(security::Cryptography::load(), golden.cipher, published_sender_key(golden.cipher, 1));
+  EXPECT_THAT(error_of([&] { seal_frame(sealer, kGoldenTag, golden.plain); }).what(), HasSubstr("CRC"));
+  EXPECT_EQ(sealer.sealed(), 0U);
 }
 
 TEST(SealedFrame, DamagedGoldenOnesAreRefused) {
@@ -79,7 +76,7 @@ TEST(SealedFrame, DamagedGoldenOnesAreRefused) {
     names.insert(bad.name + ".frame");
     Frame frame = committed(kFolder / "bad" / (bad.name + ".frame"), bad.frame);
     EXPECT_EQ(frame, bad.frame);
-    Opener receiver = opener(Cipher::aes_256_gcm);
+    security::Opener receiver = opener(security::Cipher::aes_256_gcm);
     const Error error = error_of([&] { static_cast<void>(open_frame(receiver, kGoldenTag, frame)); });
     EXPECT_TRUE(bad.name.starts_with(to_string(error.code()))) << to_string(error.code());
     EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1"), HasSubstr(bad.reason)));
@@ -91,13 +88,14 @@ TEST(SealedFrame, DamagedGoldenOnesAreRefused) {
 
 // The example of docs/reference/sealed-frames.md.
 TEST(SealedFrame, IsThatOfTheDocument) {
-  Frame frame = gradwire::test::from_hex(
+  Frame frame = from_hex(
       "4752573102010004000000000400000000000000030000001100000000000000"
       "803f7fff000200000000000000000000" +
-      std::string(2 * kSealBytes, '0'));
-  Sealer sealer(Cryptography::load(), Cipher::aes_256_gcm, published_sender_key(Cipher::aes_256_gcm, 1));
+      std::string(2 * security::kSealBytes, '0'));
+  security::Sealer sealer(security::Cryptography::load(), security::Cipher::aes_256_gcm,
+                          published_sender_key(security::Cipher::aes_256_gcm, 1));
   seal_frame(sealer, kGoldenTag, frame);
-  EXPECT_EQ(gradwire::test::to_hex(frame),
+  EXPECT_EQ(to_hex(frame),
             "4752573103010804000000000400000000000000030000001100000000000000"
             "b453917447c266d82525df153b04460f000000000000000036f0bb1d63e8b281"
             "0d09319530a2c5ec");
@@ -129,7 +127,7 @@ TEST(SealedFrame, NoMutationIsOpened) {
     if (frame == golden.frame) {
       continue;
     }
-    Opener receiver = opener(golden.cipher);
+    security::Opener receiver = opener(golden.cipher);
     const Error error = error_of([&] { static_cast<void>(open_frame(receiver, kGoldenTag, frame)); });
     ASSERT_TRUE(error.code() == ErrorCode::corrupt || error.code() == ErrorCode::mismatch) << error.what();
     ASSERT_THAT(error.what(), HasSubstr("rank 1"));
@@ -137,4 +135,4 @@ TEST(SealedFrame, NoMutationIsOpened) {
 }
 
 }  // namespace
-}  // namespace gradwire::security
+}  // namespace gradwire::test

@@ -1,4 +1,4 @@
-// What tests of the sealed transport have in common: frames, and waits that end.
+// Shared by the tests of the sealed transport: frames, and waits that end.
 #pragma once
 
 #include <chrono>
@@ -12,26 +12,31 @@
 namespace gradwire::test {
 
 /// Throws Error(timeout) after 20 s.
-inline void wait_for(Transport& transport, std::vector<Operation>& operations) {
+inline void wait_for(Transport& transport, const Operation& operation) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  for (Operation& operation : operations) {
-    while (operation.pending()) {
-      static_cast<void>(transport.progress(std::chrono::milliseconds(1)));
-      if (std::chrono::steady_clock::now() > end) {
-        throw Error(ErrorCode::timeout, "the test waited 20 s");
-      }
+  while (operation.pending()) {
+    static_cast<void>(transport.progress(std::chrono::milliseconds(1)));
+    if (std::chrono::steady_clock::now() > end) {
+      throw Error(ErrorCode::timeout, "the test waited 20 s");
     }
   }
 }
 
+inline void wait_for(Transport& transport, const std::vector<Operation>& operations) {
+  for (const Operation& operation : operations) {
+    wait_for(transport, operation);
+  }
+}
+
 /// A frame of 96 bytes.
-inline std::vector<std::byte> frame_of(std::uint32_t step) {
+inline std::vector<std::byte> frame_of(std::uint32_t step, std::uint8_t flags = 0) {
   std::vector<std::byte> frame(32 + 64, std::byte{5});
   wire::FrameHeader header;
   header.dtype = 1;
   header.codec = 1;
   header.count = 16;
   header.step = step;
+  header.flags = flags;
   wire::write_header(header, frame);
   return frame;
 }

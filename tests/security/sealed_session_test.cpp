@@ -1,37 +1,27 @@
 // Runs sessions, communicators and tables with a key: results are those without one, nothing of a tensor is seen on the
 // network, and no key seals two messages with one nonce.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "drop_in/configuration.hpp"
 #include "gradwire/communicator.hpp"
-#include "gradwire/processes.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
 #include "hex_bytes.hpp"
 #include "key_in_environment.hpp"
-#include "plan/call_plan.hpp"
 #include "recorded_traffic.hpp"
-#include "security/key_file.hpp"
 #include "security/key_schedule.hpp"
-#include "session/runner/runner.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
-#include "tests/support/scratch_folder.hpp"
 #include "transport/key_agreement.hpp"
 #include "wire/frame.hpp"
 
@@ -39,23 +29,10 @@ namespace gradwire::test {
 namespace {
 
 using Endpoint = std::shared_ptr<Transport>;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
 constexpr Algorithm kAlgorithms[] = {Algorithm::automatic, Algorithm::two_shot, Algorithm::one_shot,
                                      Algorithm::hierarchical, Algorithm::dense};
-
-// Values whose bytes are random, so that nothing else has 16 of them in a row.
-std::vector<float> marked(int rank, std::uint64_t count, unsigned salt = 0) {
-  std::mt19937 random(1000 * salt + static_cast<unsigned>(rank));
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) {
-    value = normal(random);
-  }
-  return values;
-}
 
 using Results = std::vector<std::vector<float>>;
 
@@ -309,84 +286,6 @@ TEST(SealedJob, ATableIsSealedToo) {
   for (std::size_t i = 0; i < rows[0].size(); ++i) {
     EXPECT_NEAR(rows[0][i], rows[1][i], 1e-6) << "the order of sums is open";
   }
-}
-
-TEST(SealedJob, TheKeyMayStandInThePolicy) {
-  const ScratchFolder folder;
-  security::write_key_file(folder.path() / "job.key", published_key());
-  Policy policy = Policy::parse("[security]\nkey = \"file:" + folder.file("job.key") + "\"\n");
-  const auto traffic = std::make_shared<Traffic>();
-  run_ranks(recorded_world(2, traffic), [&](const Endpoint& transport) {
-    std::vector<float> values = marked(transport->rank(), 5000);
-    Session session(transport, policy);
-    const TensorId id = session.add("tensor", view(values.data(), values.size()));
-    session.ready(id);
-    session.finish();
-  });
-  std::size_t frames = 0;
-  for (const RecordedMessage& message : traffic->messages()) {
-    if (std::memcmp(message.bytes.data(), "GRW1", 4) == 0) {
-      EXPECT_EQ(message.bytes[4], std::byte{3});
-      ++frames;
-    }
-  }
-  EXPECT_GT(frames, 0U);
-}
-
-TEST(SealedJob, NothingWithoutAKeyIsMadeBesideASessionWhosePolicyHasOne) {
-  const ScratchFolder folder;
-  security::write_key_file(folder.path() / "job.key", published_key());
-  const Policy policy = Policy::parse("[security]\nkey = \"file:" + folder.file("job.key") + "\"\n");
-  run_ranks(make_inproc_world(2), [&](const Endpoint& transport) {
-    const Session session(transport, policy);
-    const auto refused = [](auto make) {
-      const Error error = error_of(make);
-      EXPECT_EQ(error.code(), ErrorCode::unsupported);
-      EXPECT_THAT(error.what(), AllOf(HasSubstr("the key of its policy"), HasSubstr("GRADWIRE_KEY=file:PATH")));
-    };
-    refused([&] { Communicator{transport}; });
-    refused([&] { Table(transport, {.name = "words", .rows = 100, .width = 8}); });
-    refused([&] { Session(transport, Policy()); });
-  });
-  EXPECT_NO_THROW(Communicator{make_inproc_world(2)[0]}) << "the sessions are gone";
-}
-
-// Rank 0 alone makes a communicator, and drops it unused.
-TEST(SealedJob, WhatWasDroppedUnusedLeavesNoGreeting) {
-  const KeyInEnvironment key;
-  run_ranks(make_inproc_world(2), [](const Endpoint& transport) {
-    if (transport->rank() == 0) {
-      const Communicator unused(transport);
-    }
-    std::vector<float> values = marked(transport->rank(), 5000);
-    Session session(transport, Policy());
-    const TensorId id = session.add("tensor", view(values.data(), values.size()));
-    session.ready(id);
-    session.finish();
-  });
-}
-
-TEST(SealedJob, CallsWithoutASessionRefuseAPolicyWithAKey) {
-  Policy policy;
-  policy.security.key = "file:/home/me/job.key";
-  EXPECT_THAT(error_of([&] { plan::CallPlanner planner(policy); }).what(),
-              AllOf(HasSubstr("[security] needs a session"), HasSubstr("clear text")));
-}
-
-TEST(SealedJob, WhatCannotBeSealedIsRefused) {
-  const KeyInEnvironment key;
-  const Error error = error_of([] { Session(make_inproc_processes(2)[0], Policy()); });
-  EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  EXPECT_THAT(error.what(), AllOf(HasSubstr("GRADWIRE_KEY names a key"), HasSubstr("over gradwire::Processes"),
-                                  HasSubstr("clear text")));
-  const Error device = error_of(
-      [] { static_cast<void>(session::make_session(std::unique_ptr<session::Runner>(), Policy(), SessionOptions{})); });
-  EXPECT_EQ(device.code(), ErrorCode::unsupported);
-  EXPECT_THAT(device.what(), AllOf(HasSubstr("device memory"), HasSubstr("host memory")));
-  EXPECT_THAT(drop_in::Configuration::read(true).disabled,
-              AllOf(HasSubstr("GRADWIRE_KEY names a key"), HasSubstr("a drop-in sends in clear text")));
-  std::filesystem::permissions(key.file(), std::filesystem::perms::all);
-  EXPECT_THAT(error_of([] { Communicator(make_inproc_world(2)[0]); }).what(), HasSubstr("chmod 600"));
 }
 
 }  // namespace

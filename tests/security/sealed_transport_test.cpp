@@ -47,7 +47,7 @@ std::vector<Endpoint> throttled_world(int world_size) {
 
 constexpr World kWorlds[] = {&inproc_world, &throttled_world, &make_tcp_world};
 
-// But for two: sizes in errors are those with the seal.
+// Returns all scenarios but two, whose errors state sizes that include the seal.
 std::vector<Scenario> scenarios() {
   std::vector<Scenario> all;
   for (const Scenario& scenario : transport_scenarios()) {
@@ -108,14 +108,16 @@ std::uint64_t counter_of(const RecordedMessage& message) {
   return counter;
 }
 
-TEST(SealedTransport, AFrameIsSealedOnceForAllReceivers) {
+class SealedFrames : public ::testing::TestWithParam<std::uint8_t> {};
+
+TEST_P(SealedFrames, AreSealedOnceForAllReceivers) {
   const auto traffic = std::make_shared<Traffic>();
   auto world = recorded_world(4, traffic);
   for (Endpoint& endpoint : world) {
     endpoint = transport::make_sealed(endpoint, published_key());
   }
   run_ranks(std::move(world), [](const Endpoint& endpoint) {
-    exchange(*endpoint, frame_of(1), 8);
+    exchange(*endpoint, frame_of(1, GetParam()), 8);
     exchange(*endpoint, std::vector<std::byte>(50), 16);
   });
   std::map<int, std::set<std::vector<std::byte>>> frames;
@@ -136,6 +138,8 @@ TEST(SealedTransport, AFrameIsSealedOnceForAllReceivers) {
     EXPECT_EQ(others[rank].size(), 3) << "each has its receiver as associated data";
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Flags, SealedFrames, ::testing::Values(std::uint8_t{0}, wire::kFlagCrc));
 
 // The greetings may have come before the first message is posted.
 TEST(SealedTransport, KeysThatArePresentInAPostSendOnce) {
@@ -158,7 +162,7 @@ TEST(SealedTransport, KeysThatArePresentInAPostSendOnce) {
   EXPECT_EQ(traffic->messages().size(), 2 + 2);
 }
 
-// Whoever sends one frame to a rank twice must seal it twice, as that rank takes each counter once.
+// A frame that goes to a rank twice must be sealed twice, as that rank takes each counter once.
 TEST(SealedTransport, AFrameMayGoToARankTwice) {
   auto world = make_inproc_world(3);
   for (Endpoint& endpoint : world) {
@@ -213,19 +217,21 @@ TEST(SealedTransport, AMessageOfAnotherSizeIsAnError) {
   EXPECT_THAT(told(errors[0]), AllOf(HasSubstr("mismatch"), HasSubstr("rank 1"), HasSubstr("the seal")));
 }
 
+void exchange_a_frame(const Endpoint& endpoint) {
+  try {
+    exchange(*endpoint, frame_of(1), 8);
+  } catch (const Error& error) {
+    endpoint->abort(error);
+    throw;
+  }
+}
+
 TEST(SealedTransport, ARankWithAnotherKeyIsNamed) {
   auto world = make_inproc_world(3);
   for (std::size_t rank = 0; rank < world.size(); ++rank) {
     world[rank] = transport::make_sealed(world[rank], rank == 1 ? security::Key::random() : published_key());
   }
-  const auto errors = run_ranks_catching(std::move(world), [](const Endpoint& endpoint) {
-    try {
-      exchange(*endpoint, frame_of(1), 8);
-    } catch (const Error& error) {
-      endpoint->abort(error);
-      throw;
-    }
-  });
+  const auto errors = run_ranks_catching(std::move(world), exchange_a_frame);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     EXPECT_THAT(told(errors[rank]), HasSubstr("has another key")) << rank;
   }
@@ -234,14 +240,7 @@ TEST(SealedTransport, ARankWithAnotherKeyIsNamed) {
 TEST(SealedTransport, ARankWithoutAKeyIsAnError) {
   auto world = make_inproc_world(2);
   world[0] = transport::make_sealed(world[0], published_key());
-  const auto errors = run_ranks_catching(std::move(world), [](const Endpoint& endpoint) {
-    try {
-      exchange(*endpoint, frame_of(1), 8);
-    } catch (const Error& error) {
-      endpoint->abort(error);
-      throw;
-    }
-  });
+  const auto errors = run_ranks_catching(std::move(world), exchange_a_frame);
   EXPECT_THAT(told(errors[0]), AllOf(HasSubstr("mismatch"), HasSubstr("is the key of the job set on every rank?")));
   EXPECT_FALSE(told(errors[1]).empty());
 }

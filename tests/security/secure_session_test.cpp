@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -23,16 +22,8 @@ namespace {
 
 using Values = std::vector<float>;
 
-Values marked_values(int rank, std::uint64_t count, unsigned salt) {
-  std::mt19937 random(1000 * salt + static_cast<unsigned>(rank));
-  std::normal_distribution<float> normal;
-  Values values(count);
-  std::ranges::generate(values, [&] { return normal(random); });
-  return values;
-}
-
 std::vector<Values> train(Session& session, int rank) {
-  std::vector<Values> tensors{marked_values(rank, 9000, 1), marked_values(rank, 40, 2)};
+  std::vector<Values> tensors{marked(rank, 9000, 1), marked(rank, 40, 2)};
   std::vector<TensorId> ids;
   for (Values& tensor : tensors) {
     ids.push_back(session.add("tensor " + std::to_string(ids.size()), view(tensor.data(), tensor.size())));
@@ -43,7 +34,7 @@ std::vector<Values> train(Session& session, int rank) {
     }
     session.finish();
   }
-  Values shared = marked_values(rank, 2000, 3);
+  Values shared = marked(rank, 2000, 3);
   const View whole = view(shared.data(), shared.size());
   session.broadcast({&whole, 1}, 0);
   tensors.push_back(std::move(shared));
@@ -86,7 +77,7 @@ TEST(SecureSession, NothingThatRanksSayIsSeen) {
     std::size_t found_open = 0;
     std::size_t found = 0;
     const std::set<std::string> seen = windows_of(closed);
-    const Values tensor = marked_values(0, 2000, 3);
+    const Values tensor = marked(0, 2000, 3);
     for (std::size_t i = 0; i + 4 <= tensor.size(); ++i) {
       const std::string window(reinterpret_cast<const char*>(tensor.data() + i), 16);
       found_open += seen_open.contains(window) ? 1 : 0;

@@ -159,7 +159,7 @@ TEST(SessionTables, WithAStoreSurviveDeathsJoinsAndCheckpoints) {
   }
 }
 
-// What a session says of its tables.
+// A session's reports say where the rows of its tables lie.
 TEST(SessionTables, ReportWhereRowsLie) {
   const ScratchFolder folder;
   const TablePlan plan = plan_with_stores(folder);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "tests/support/simulated_codecs.hpp"
@@ -312,8 +313,10 @@ void HostDevice::receive(std::span<std::byte> bytes, int peer) {
 void HostDevice::end_group() {
   if (!group_.empty()) {
     ++grouped;
-    push(kCommunication, "a group", group_accesses_,
-         [this, messages = std::exchange(group_, {})] { exchange(messages); });
+    push(kCommunication, "a group", group_accesses_, [this, messages = std::exchange(group_, {})] {
+      std::this_thread::sleep_for(group_takes);
+      exchange(messages);
+    });
   }
 }
 
@@ -374,6 +377,7 @@ void HostDevice::exchange_now(const std::vector<Message>& messages) {
 // The sum goes in rank order, so that ranks agree to the bit, as with a ring.
 void HostDevice::all_reduce(void* values, DType dtype, std::uint64_t count) {
   push(kCommunication, "a native sum", {{values, count * element_bytes(dtype), true}}, [=, this] {
+    std::this_thread::sleep_for(sum_takes);
     const std::size_t bytes = count * element_bytes(dtype);
     const auto world = static_cast<std::size_t>(world_size());
     std::vector<std::vector<std::byte>> all(world, std::vector<std::byte>(bytes));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -56,12 +57,15 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   void replay(const Work& graph);
 
   // Members that a test reads, or uses to cause faults.
-  std::uint64_t followed = 0;     // calls of follow_caller()
-  std::uint64_t led = 0;          // calls of lead_caller()
-  std::uint64_t allocations = 0;  // slabs taken
-  std::uint64_t gathers = 0;      // gathers that were enqueued
-  std::uint64_t computed = 0;     // operations that were enqueued on the compute queue
-  std::uint64_t grouped = 0;      // groups of messages that were enqueued
+  std::uint64_t followed = 0;                // calls of follow_caller()
+  std::uint64_t led = 0;                     // calls of lead_caller()
+  std::uint64_t allocations = 0;             // slabs taken
+  std::uint64_t gathers = 0;                 // gathers that were enqueued
+  std::uint64_t computed = 0;                // operations that were enqueued on the compute queue
+  std::uint64_t grouped = 0;                 // groups of messages that were enqueued
+  std::uint64_t node_sums = 0;               // sums inside nodes that were enqueued
+  std::chrono::microseconds sum_takes{0};    // time of the library's sum over all ranks, beside what it takes here
+  std::chrono::microseconds group_takes{0};  // the same of a group of messages
   HostWindows in_node;
   std::set<const void*> foreign;                // memory of other owners
   std::optional<Error> asynchronous_error;      // error of the communicator

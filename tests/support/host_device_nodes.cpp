@@ -14,6 +14,7 @@ void HostDevice::sum_in_node(const void* from, void* to, DType dtype, std::uint6
   const auto place = static_cast<std::size_t>(nodes_->place_of(rank()));
   const std::uint64_t count = each + (place + 1 == ranks.size() ? rest : 0);
   const std::uint64_t bytes = (ranks.size() * each + rest) * element_bytes(dtype);
+  ++node_sums;
   push(kNode, "a sum inside a node", {{from, bytes, false}, {to, count * element_bytes(dtype), true}}, [=, this] {
     auto* mine = static_cast<std::byte*>(const_cast<void*>(from));  // NOLINT: it is only read
     std::vector<std::vector<std::byte>> all(ranks.size(), std::vector<std::byte>(bytes));

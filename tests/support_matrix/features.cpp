@@ -52,7 +52,7 @@ constexpr Feature kFeatures[] = {
      &play::narrow_residuals, IN_C(narrow_residuals)},
     {"What travels",
      "`codec = \"auto\"`: chosen by measurement",
-     {kYes, kYes, kNoMeasurement, kNoMeasurement, differs("The first codec of `allow` is used always."), kYes},
+     {kYes, kYes, kNoMeasurement, kNoMeasurement, differs("Whole steps are timed, at first by NCCL's own sums."), kYes},
      &play::automatic,
      IN_C(automatic)},
     {"What travels",

@@ -22,7 +22,7 @@ constexpr std::uint64_t kMemory = 1200 << 10;
 
 class TieredShard : public testing::Test {
  protected:
-  /// With the least memory, in which some hundred of `rows` fit.
+  /// The shard has the least memory that is possible, in which some hundred of `rows` fit.
   [[nodiscard]] Shard::Settings settings(RowOptimizer optimizer, std::uint32_t width,
                                          std::uint64_t rows = 20000) const {
     return {.name = "t",

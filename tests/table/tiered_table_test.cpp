@@ -38,7 +38,7 @@ TableOptions in_memory_options() {
   return options;
 }
 
-/// With room for a tenth of a rank's rows.
+/// Returns options with memory for a tenth of a rank's rows.
 TableOptions store_options(const ScratchFolder& folder) {
   TableOptions options = in_memory_options();
   options.store = "file:" + folder.path().string();
@@ -55,11 +55,11 @@ std::vector<float> whole_numbers(std::mt19937_64& random, std::size_t rows) {
   return values;
 }
 
-/// What a rank saw: rows that it pulled, and rows of a snapshot.
+/// The rows that a rank pulled, and those of a snapshot.
 using Seen = std::vector<std::vector<float>>;
 
-/// The same steps of every rank for each table: random pulls, pushes and assigns, snapshots while pushes go on, saves,
-/// loads.
+/// Makes the same steps on every rank with each table: random pulls, pushes and assigns, snapshots while pushes go on,
+/// saves, loads.
 Seen train(Table& table, unsigned seed, const fs::path& saves) {
   std::mt19937_64 random(seed + static_cast<unsigned>(table.rank()));
   std::mt19937_64 common(seed);
@@ -297,7 +297,7 @@ int round_of_killed_job(const fs::path& folder, const std::string& store, std::c
   return last;
 }
 
-// The last save that ended is loaded, or one that was being made: whole, of one round.
+// A load takes the last save that ended, or the one that was being made; all of its rows are of one round.
 TEST(TieredTable, AKillLeavesTheLastSave) {
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);

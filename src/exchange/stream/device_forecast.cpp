@@ -8,6 +8,7 @@
 #include "exchange/default_codecs.hpp"
 #include "exchange/stream/dry_run.hpp"
 #include "exchange/stream/stream_executor.hpp"
+#include "exchange/stream/window_calls.hpp"
 #include "gradwire/error.hpp"
 #include "kernels/device/frame_series.hpp"
 
@@ -41,7 +42,11 @@ double tiles_in(std::uint64_t count) {
 class TimelineBackend final : public NullBackend {
  public:
   TimelineBackend(memory::Arena& arena, const DeviceCluster& cluster, DeviceTimeline& timeline, bool each_frame)
-      : NullBackend(arena, 0, cluster.ranks()), cards_(cluster.cards), timeline_(timeline), each_frame_(each_frame) {}
+      : NullBackend(arena, 0, cluster.ranks()),
+        cluster_(cluster),
+        cards_(cluster.cards),
+        timeline_(timeline),
+        each_frame_(each_frame) {}
 
   [[nodiscard]] Event record(Queue queue) override {
     moments_.push_back(timeline_.record(row(queue)));
@@ -74,6 +79,21 @@ class TimelineBackend final : public NullBackend {
       bytes += residual != nullptr ? kResidualBytes * job.count : 0.0;
     }
     timeline_.kernel(tiles_in(job.count), bytes);
+  }
+  // The formula's start has an ordinary host's launch in it, which the timeline adds.
+  void all_reduce_windows(const kernels::WindowJob& job) override {
+    const kernels::EncodeJob& encode = job.encode;
+    double frames = 0;
+    double elements = 0;
+    for (std::uint32_t number = 0; number < encode.series.frames; ++number) {
+      const std::uint64_t count = kernels::frame_of_series(encode.frame, encode.series, number).place.count;
+      frames += payload_of(encode.call.codec, count);
+      elements += static_cast<double>(count);
+    }
+    const double residuals =
+        (encode.residual != nullptr ? elements : 0) + (job.reduce.owner_residual != nullptr ? elements / cards_ : 0);
+    timeline_.kernel_of(fused_seconds(cluster_, frames) - EnqueueCost{}.kernel +
+                        residuals * kResidualBytes / cluster_.card.bytes_per_second);
   }
 
   void begin_group() override { sends_ = receives_ = inside_ = between_ = 0; }
@@ -131,6 +151,7 @@ class TimelineBackend final : public NullBackend {
     }
   }
 
+  const DeviceCluster& cluster_;
   int cards_;
   DeviceTimeline& timeline_;
   bool each_frame_;
@@ -139,7 +160,15 @@ class TimelineBackend final : public NullBackend {
   double node_bytes_ = 0;  // that NCCL's sum or gather inside the node sends, in the group that is open
 };
 
-// A step follows the caller's stream, and leads it at its end, behind two kernels of its own.
+/// Windows of a node for which nothing is launched.
+class ForecastWindows final : public memory::PeerWindows {
+ public:
+  [[nodiscard]] std::byte* window(int /*rank*/) const noexcept override { return nullptr; }
+  void leak() noexcept override {}
+};
+
+// A step follows the caller's stream, and leads it at its end, behind two kernels of its own. A bucket in windows is
+// enqueued whole before the step ends, so that an event of its own marks its end.
 template <class Body>
 void step(DeviceTimeline& timeline, DeviceWay way, const DeviceBucket& bucket, const Body& body) {
   const bool before = way == DeviceWay::four_lanes;  // kernels now read and write tensors where they lie
@@ -153,6 +182,9 @@ void step(DeviceTimeline& timeline, DeviceWay way, const DeviceBucket& bucket, c
   copy(before || way == DeviceWay::tiers);  // a library reads one array
   body();
   copy(before);
+  if (way == DeviceWay::fused && timeline.counts().groups == 0) {
+    timeline.event();
+  }
   timeline.kernel(0, 0);  // advance_step
   timeline.kernel(0, 0);  // count_nonfinite
   timeline.event();
@@ -185,7 +217,14 @@ std::uint64_t run_executor(const DeviceCluster& cluster, DeviceWay way, const De
   const std::size_t element = element_bytes(bucket.dtype);
   const ResidualUse::Range owned = resolved.call.residuals.owned;
   const std::uint64_t held = bucket.feedback && !tiers ? bucket.count : 0;
+  kernels::WindowWords words;
+  const WindowCalls windows(std::make_unique<ForecastWindows>(),
+                            {.ranks = std::min(static_cast<std::uint32_t>(cluster.cards), kernels::kMostWindowRanks),
+                             .blocks = kernels::kMostWindowBlocks,
+                             .slot_bytes = kWindowSlotBytes},
+                            words, {});
   StreamExecutor executor(backend);
+  executor.use_windows(way == DeviceWay::fused ? &windows : nullptr);
   executor.run(std::move(resolved.schedule),
                {.input = {memory(element), 0, bucket.count},
                 .output = {memory(element), 0, bucket.count},
@@ -197,6 +236,7 @@ std::uint64_t run_executor(const DeviceCluster& cluster, DeviceWay way, const De
                 .local_residual = {tiers ? nullptr : residual(), 0, held},
                 .owner_residual = {tiers ? nullptr : residual(), owned.first, tiers ? 0 : owned.count},
                 .node_residual = tiers ? residual() : nullptr,
+                .in_windows = true,
                 .name = "forecast"});
   return lanes;
 }
@@ -219,14 +259,6 @@ DeviceForecast forecast_executor(const DeviceCluster& cluster, DeviceWay way, co
   return forecast;
 }
 
-DeviceForecast forecast_fused(const DeviceCluster& cluster, const DeviceBucket& bucket) {
-  DeviceTimeline timeline(cluster);
-  const codec::Codec codec(bucket.codec, bucket.dtype);
-  timeline.kernel_of(fused_seconds(cluster, static_cast<double>(codec.payload_bytes(bucket.count))) -
-                     cluster.host.kernel);
-  return forecast_of(timeline);
-}
-
 DeviceForecast forecast_nccl(const DeviceCluster& cluster, double seconds) {
   using Kind = DeviceTimeline::Kind;
   const double enqueued = cluster.host.group;
@@ -244,7 +276,7 @@ std::vector<DeviceWay> device_ways(const DeviceCluster& cluster) {
   if (cluster.nodes > 1 && cluster.cards > 1) {
     ways.push_back(DeviceWay::tiers);
   }
-  if (cluster.nodes == 1 && cluster.peer_access) {
+  if (cluster.nodes == 1 && cluster.peer_access && cluster.cards <= static_cast<int>(kernels::kMostWindowRanks)) {
     ways.push_back(DeviceWay::fused);
   }
   return ways;
@@ -264,8 +296,8 @@ DeviceForecast forecast_device(const DeviceCluster& cluster, DeviceWay way, cons
     case DeviceWay::nccl: forecast = forecast_nccl(cluster, nccl); break;
     case DeviceWay::four_lanes:
     case DeviceWay::one_lane:
-    case DeviceWay::tiers: forecast = forecast_executor(cluster, way, bucket); break;
-    case DeviceWay::fused: forecast = forecast_fused(cluster, bucket); break;
+    case DeviceWay::tiers:
+    case DeviceWay::fused: forecast = forecast_executor(cluster, way, bucket); break;
   }
   forecast.way = way;
   forecast.nccl_seconds = nccl;

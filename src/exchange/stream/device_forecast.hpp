@@ -1,5 +1,6 @@
 // Predicts the all-reduce of one bucket over GPUs, for each way to make it. The stream executor runs over a backend
-// that records its kernels, groups and events; NCCL's own sum and the one kernel inside a node are formulas.
+// that records its kernels, groups and events; NCCL's own sum, and how long one kernel inside a node takes, are
+// formulas.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ enum class DeviceWay : std::uint8_t {
   four_lanes,  // four chunks a shard, and a launch for each frame: the executor as it was
   one_lane,    // the executor as it is
   tiers,       // NCCL's reduce-scatter inside a node, encoded once between nodes, all-gather of frames inside
-  fused,       // one kernel inside a node
+  fused,       // one kernel for each lane inside a node, where there is one for the codec; else as one_lane
 };
 
 /// An unweighted bucket.
@@ -43,8 +44,8 @@ struct DeviceForecast {
   [[nodiscard]] double ratio() const noexcept { return nccl_seconds / seconds; }
 };
 
-/// The ways that the cluster allows: tiers need several nodes of several cards, one kernel needs one node whose cards
-/// reach each other's memory.
+/// The ways that the cluster allows: tiers need several nodes of several cards, one kernel needs one node of at most 32
+/// cards that reach each other's memory.
 [[nodiscard]] std::vector<DeviceWay> device_ways(const DeviceCluster& cluster);
 
 /// Error(unsupported) for a codec that has no values of the dtype, Error(invalid_argument) for a way that the cluster

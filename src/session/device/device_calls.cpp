@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/stage.hpp"
+#include "session/runner/level_at.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -40,9 +40,9 @@ std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std
 DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
   exchange::NativeSum native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum;
   native.in_nodes = plan.options.node_sums;
-  const policy::Stage now = policy::stage_at(bucket.stages, step.step);
-  const policy::Stage stage = step.flush ? policy::exact_stage(now) : now;
-  Opened opened{.call = exchange::make_stream_call({.algorithm = bucket.algorithm,
+  const policy::Level level = level_at(bucket, step);
+  const policy::Stage& stage = level.stage;
+  Opened opened{.call = exchange::make_stream_call({.algorithm = level.algorithm,
                                                     .codec = stage.codec,
                                                     .second_hop = stage.second_hop,
                                                     .intra = stage.intra,

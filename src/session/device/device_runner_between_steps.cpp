@@ -11,6 +11,7 @@
 #include "plan/hash.hpp"
 #include "session/device/device_runner.hpp"
 #include "session/runner/agreements.hpp"
+#include "session/runner/level_at.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -28,6 +29,24 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
   const CurrentDevice current(*device_);
   device_->arena().set_fixed(false);
   device_->follow_caller();
+  if (!step.choices.empty()) {  // another codec may be chosen before the capture begins
+    std::size_t levels = 0;
+    for (const plan::Bucket& bucket : plan.buckets) {
+      levels = std::max(levels, bucket.levels.size());
+    }
+    for (std::size_t level = 0; level < levels; ++level) {
+      const std::vector<BucketChoice> choices = uniform_choices(plan, level);
+      StepInfo other = step;
+      other.choices = choices;
+      reserve_step(plan, other);
+    }
+  }
+  reserve_step(plan, step);  // the last one, since the next step finds its residuals
+  device_->lead_caller();
+  memory_.note(*device_);
+}
+
+void DeviceRunner::reserve_step(const plan::Plan& plan, const StepInfo& step) {
   std::vector<DeviceCalls::Opened> opened;
   for (const plan::Bucket& bucket : plan.buckets) {
     opened.push_back(calls_->open(plan, bucket, step));
@@ -59,8 +78,6 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
     executor.finish();
     close_enqueued();
   });
-  device_->lead_caller();
-  memory_.note(*device_);
 }
 
 std::optional<std::uint32_t> DeviceRunner::replayed_to() {

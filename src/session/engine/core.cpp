@@ -85,7 +85,8 @@ void Core::make_plan() {
                           .knows_tiers = runner->info().knows_tiers,
                           .packs_frames = runner->info().packs_frames,
                           .node_sums = runner->info().node_sums,
-                          .undoable = settings.undoable});
+                          .undoable = settings.undoable,
+                          .sealed = !runner->info().key_check.empty()});
   parts.for_each([this](const Part& part) { part.add_to(*plan); });
   const bool speaks = runner->info().rank == 0;  // all ranks have the same plan; if not, the first step reports that
   for (const std::string& warning : plan->warnings) {

@@ -264,6 +264,7 @@ void Engine::reserve() {
   on_wire([&] {
     communication.agree_on_plan(weighted);
     if (DeviceSteps* steps = runner->device()) {  // the host's pool grows on demand
+      parts.tune(info);
       steps->reserve(*plan, info);
     }
   });

@@ -1,5 +1,7 @@
 #include "session/engine/host_memory.hpp"
 
+#include <vector>
+
 #include "base/log.hpp"
 #include "base/processor_cores.hpp"
 #include "base/units.hpp"
@@ -28,7 +30,9 @@ void tend_host_memory(Core& core, std::chrono::steady_clock::time_point now) {
     if (core.parts.background() != nullptr && core.parts.background()->busy()) {
       return;  // late gradients use their residuals; the next step's end looks again
     }
-    const std::uint64_t given = pool.compact(core.runner->held().blocks());
+    std::vector<memory::Block*> blocks = core.runner->held().blocks();
+    core.parts.for_each([&](Part& part) { part.add_blocks(blocks); });
+    const std::uint64_t given = pool.compact(blocks);
     log(LogLevel::debug,
         "compaction gave " + format_bytes(given) + " of host memory back: " + pool.statistics().to_text());
   });

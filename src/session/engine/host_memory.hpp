@@ -12,7 +12,8 @@ namespace gradwire::session {
 /// Throws Error(unsupported) where the policy asks for locked memory, and the system does not allow it.
 void configure_host_memory(const Policy& policy, const RunnerInfo& info, bool undoable);
 
-/// The session calls it between two steps. It moves residuals where compaction is due and no bucket is under way.
+/// The session calls it between two steps. It moves residuals and rows of tables where compaction is due and no
+/// bucket is under way.
 void tend_host_memory(Core& core, std::chrono::steady_clock::time_point now);
 
 }  // namespace gradwire::session

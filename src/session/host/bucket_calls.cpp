@@ -6,10 +6,6 @@
 namespace gradwire::session {
 namespace {
 
-bool is_chosen(const plan::Bucket& bucket, const StepInfo& step) {
-  return !bucket.levels.empty() && !step.choices.empty();
-}
-
 // There is none in the background: native sums of a transport must come in the same order on every rank.
 exchange::NativeSum native_of(const Transport& transport, const plan::Plan& plan, const plan::Bucket& bucket,
                               const StepInfo& step) {
@@ -28,16 +24,6 @@ exchange::ChunkSize chunk_bytes(const plan::Plan& plan, const plan::Bucket& buck
 }
 
 }  // namespace
-
-policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
-  if (step.flush || step.plain) {
-    return {bucket.algorithm, policy::exact_stage(policy::stage_at(bucket.stages, step.step))};
-  }
-  if (is_chosen(bucket, step)) {
-    return bucket.levels[step.choices[bucket.id].level];
-  }
-  return {bucket.algorithm, policy::stage_at(bucket.stages, step.step)};
-}
 
 exchange::CallRequest BucketCalls::request(const plan::Plan& plan, const plan::Bucket& bucket,
                                            const StepInfo& step) const {

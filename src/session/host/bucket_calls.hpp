@@ -5,13 +5,10 @@
 #include "exchange/tiers.hpp"
 #include "gradwire/transport.hpp"
 #include "plan/plan.hpp"
-#include "policy/stage.hpp"
+#include "session/runner/level_at.hpp"
 #include "session/step/step_info.hpp"
 
 namespace gradwire::session {
-
-/// Returns the codecs and the algorithm of the bucket in this step.
-[[nodiscard]] policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step);
 
 class BucketCalls {
  public:

@@ -16,6 +16,7 @@
 #include "session/host/bucket_memory.hpp"
 #include "session/host/gradient_samples.hpp"
 #include "session/runner/agreements.hpp"
+#include "transport/sealed_transport.hpp"
 #include "transport/shares_process.hpp"
 
 namespace gradwire::session {
@@ -38,6 +39,7 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .transport = transport.name() + (capabilities.emulation.empty() ? "" : ", " + capabilities.emulation),
           .checksum = options.checksum.value_or(capabilities.checksum_by_default),
           .nodes = transport.nodes(),
+          .key_check = transport::key_check_of(transport),
           .background = true,
           .crowded = share_cores(ranks_on_node(transport.nodes(), transport.rank(), transport.world_size())),
           .shares_process = transport::shares_process(transport),
@@ -72,7 +74,9 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
     executors_.know_link(exchange::given_cluster(*plan.link, *plan.tiers));
   }
   std::vector<std::string> said =
-      agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.store().empty(), parts),
+      agree_on_plan(peers_,
+                    agreement_text(plan, weighted, step, !residuals_.store().empty(), parts) +
+                        (info().key_check.empty() ? "" : "check value of the key: " + info().key_check + '\n'),
                     std::to_string(mine) + '\n' + beside);
   most_level_ = plan.most_level;
   for (std::string& text : said) {
@@ -91,7 +95,7 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
 std::size_t BucketRunner::level_with_memory(const plan::Plan& plan) const {
   const std::uint64_t held = residuals_.store().resident_bytes();
   const auto bytes = [held](const plan::MemoryUse& use) {
-    return use.frames + use.replicas + use.residuals() - std::min(held, use.residuals());
+    return use.frames + use.sealed + use.replicas + use.residuals() - std::min(held, use.residuals());
   };
   const std::size_t level = plan::level_that_fits(plan, info().rank, [&](const plan::MemoryUse& use) {
                               return memory::page_pool().has_room(bytes(use));

@@ -207,6 +207,10 @@ class Part {
   /// Throws Error(unsupported) if the part does not work with a loss scale.
   virtual void check_loss_scale() const {}
 
+  /// Adds the handles of memory that the page pool may move during the call of finish() that asks for them. Until
+  /// finish() returns, no other thread may use that memory.
+  virtual void add_blocks(std::vector<memory::Block*>& /*blocks*/) {}
+
   // These return the interfaces that the part implements, and null for the others. An answer may change until the plan
   // is made, in agreed(), and at no other time.
   /// The numbers that the part compares among ranks at the ends of steps.

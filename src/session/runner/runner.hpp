@@ -44,6 +44,7 @@ struct RunnerInfo {
   bool knows_tiers = true;                // see plan::PlanOptions, as the next two
   bool packs_frames = true;
   bool node_sums = false;
+  std::string key_check = {};    // check value of the key that encrypts what is sent; empty: there is none
   bool background = false;       // start() also takes background buckets, each bucket once at a time
   bool crowded = false;          // this node has more ranks than cores
   bool shares_process = false;   // all ranks are threads of this process

@@ -48,7 +48,7 @@ class StateWriter {
   StateWriter& operator=(const StateWriter&) = delete;
   ~StateWriter() = default;
 
-  /// What is put from here to end_pieces() is written as packed pieces; needs codec::require_packing().
+  /// Values that are put from here to end_pieces() are written as packed pieces; needs codec::require_packing().
   void begin_pieces() {
     pieces_.emplace([this](std::span<const std::byte> piece) { write(piece); });
   }

@@ -18,7 +18,7 @@ void put_table(StateWriter& out, const table::SavedTable& table) {
   out.number(static_cast<std::uint64_t>(table.own.size()));
   out.numbers(std::span(table.own));
   if (out.only_counts()) {  // rows may have to be read from a file
-    out.put(nullptr, table.own.size() * table.row_floats() * sizeof(float));
+    out.count(table.own.size() * table.row_floats() * sizeof(float));
   } else if (table.shard != nullptr) {
     table.shard->visit(table.own, [&](const table::Shard::Row& row) {
       out.numbers(row.values);

@@ -107,6 +107,9 @@ class Access {
 
   // Stores `bytes`, or lets them wait in the buffer of stores.
   void store(const Place& place, const std::uint8_t (&bytes)[32]) {
+    if (place.state != nullptr && (*place.state & kLost) != 0) {
+      return;
+    }
     Machine& machine = *Machine::current;
     const Buffered buffered = machine.settings().buffered;
     if (place.is_global() &&

@@ -1,64 +1,19 @@
-// The functions of libnccl that the product's messages need, for ranks that are threads of one process. A group is one
-// piece of work of its stream: it posts its sends, takes what peers posted, and ends when all of it has been taken.
-// Sums add in the order of the ranks.
+// The functions of libnccl that the product's messages need, for ranks that are threads of one process.
 #include <nccl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <deque>
+#include <utility>
 
-#include "tests/support/ptx/queues.hpp"
-
-namespace {
-
-using gradwire::ptx::Device;
-using gradwire::ptx::Finding;
-
-struct Sent {
-  const void* bytes;
-  std::size_t count;
-  std::uint32_t agent;
-  std::shared_ptr<std::size_t> untaken;  // of the sender's group
-};
-
-struct Sum {
-  std::vector<void*> values;
-  std::vector<std::uint32_t> agents;
-  int arrived = 0;
-  std::size_t bytes = 0;
-  bool done = false;
-};
-
-// What the ranks of a communicator share.
-struct World {
-  int size = 0;
-  std::map<std::pair<int, int>, std::deque<Sent>> posted;  // by sender and receiver
-  std::map<std::uint64_t, Sum> sums;                       // by their number
-};
-
-}  // namespace
-
-struct ncclComm {
-  std::shared_ptr<World> world;
-  std::uint64_t key = 0;
-  int rank = 0;
-  std::uint64_t sums = 0;
-  std::uint64_t children = 0;
-};
+#include "tests/support/ptx/nccl_group.hpp"
 
 namespace {
 
-struct Message {
-  ncclComm_t comm;
-  cudaStream_t stream;
-  int peer;
-  void* bytes;
-  std::size_t count;
-  bool sends;
-  bool taken = false;
-};
+using namespace gradwire::ptx;
 
 thread_local int t_depth = 0;
-thread_local std::vector<Message> t_group;
+thread_local Group t_group;
 
 std::shared_ptr<World> world_of(std::uint64_t key, int size) {
   static auto* const worlds = new std::map<std::uint64_t, std::shared_ptr<World>>;
@@ -79,102 +34,19 @@ ncclResult_t guarded(Body&& body) {
   });
 }
 
-std::size_t bytes_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8: return 1;
-    case ncclFloat16:
-    case ncclBfloat16: return 2;
-    case ncclInt32:
-    case ncclUint32:
-    case ncclFloat32: return 4;
-    default: return 8;
-  }
-}
-
-// Does what can be done of a group; returns whether all of it has been.
-bool run_group(Device& device, std::vector<Message>& group, std::uint32_t agent,
-               std::shared_ptr<std::size_t>& untaken) {
-  if (untaken == nullptr) {
-    untaken = std::make_shared<std::size_t>(0);
-    for (const Message& message : group) {
-      if (message.sends) {
-        ++*untaken;
-        message.comm->world->posted[{message.comm->rank, message.peer}].push_back(
-            {message.bytes, message.count, agent, untaken});
-      }
-    }
-  }
-  bool all = true;
-  for (Message& message : group) {
-    if (message.sends || message.taken) {
-      continue;
-    }
-    auto& posted = message.comm->world->posted[{message.peer, message.comm->rank}];
-    if (posted.empty()) {
-      all = false;
-      continue;
-    }
-    const Sent sent = posted.front();
-    posted.pop_front();
-    if (sent.count != message.count) {
-      throw Finding("ncclRecv of " + std::to_string(message.count) + " bytes meets ncclSend of " +
-                    std::to_string(sent.count));
-    }
-    device.memory.note_copy(sent.bytes, false, sent.count, sent.agent, device.order, "a send");
-    device.memory.note_copy(message.bytes, true, sent.count, agent, device.order, "a receive");
-    std::memmove(message.bytes, sent.bytes, sent.count);
-    device.memory.copy_state(message.bytes, sent.bytes, sent.count);
-    --*sent.untaken;
-    message.taken = true;
-  }
-  return all && *untaken == 0;
-}
-
+// Every call is within a group, if only its own.
 template <class T>
-void add_all(const Sum& sum) {
-  const std::size_t count = sum.bytes / sizeof(T);
-  for (std::size_t i = 0; i < count; ++i) {
-    T total = static_cast<const T*>(sum.values[0])[i];
-    for (std::size_t rank = 1; rank < sum.values.size(); ++rank) {
-      total += static_cast<const T*>(sum.values[rank])[i];
-    }
-    for (void* values : sum.values) {
-      static_cast<T*>(values)[i] = total;
-    }
-  }
-}
-
-bool run_sum(Device& device, ncclComm_t comm, void* values, std::size_t bytes, ncclDataType_t type, std::uint32_t agent,
-             std::uint64_t& number) {
-  World& world = *comm->world;
-  const int rank = comm->rank;
-  const bool arrives = number == 0;
-  number = arrives ? ++comm->sums : number;  // as it begins, since a graph may be replayed
-  Sum& sum = world.sums[number];
-  if (arrives) {
-    sum.values.resize(static_cast<std::size_t>(world.size));
-    sum.agents.resize(static_cast<std::size_t>(world.size));
-    sum.values[static_cast<std::size_t>(rank)] = values;
-    sum.agents[static_cast<std::size_t>(rank)] = agent;
-    if (sum.arrived++ != 0 && sum.bytes != bytes) {
-      throw Finding("ncclAllReduce of " + std::to_string(bytes) + " bytes meets one of " + std::to_string(sum.bytes));
-    }
-    sum.bytes = bytes;
-    if (sum.arrived == world.size) {
-      for (std::size_t i = 0; i < sum.values.size(); ++i) {
-        device.memory.note_copy(sum.values[i], true, bytes, sum.agents[i], device.order, "an all-reduce");
-      }
-      type == ncclFloat32 ? add_all<float>(sum) : add_all<double>(sum);
-      sum.done = true;
-    }
-  }
-  return sum.done;
-}
-
-ncclResult_t add_message(const Message& message) {
-  t_group.push_back(message);
+ncclResult_t add_to_group(std::vector<T> Group::*list, const T& call) {
+  (t_group.*list).push_back(call);
+  t_group.streams.push_back(call.stream);
   return t_depth > 0 ? ncclSuccess : ncclGroupEnd();
+}
+
+ncclResult_t add_collective(const Collective& call, ncclRedOp_t operation) {
+  if (operation != ncclSum || (call.kind != Kind::gather && call.type != ncclFloat32 && call.type != ncclFloat64)) {
+    return guarded([](Device&) { throw Finding("unknown call: a reduction of NCCL that is no sum of f32 or f64"); });
+  }
+  return add_to_group(&Group::collectives, call);
 }
 
 ncclComm_t make(std::uint64_t key, int size, int rank) {
@@ -208,12 +80,34 @@ API ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, i
   *comm = make(key, size, rank);
   return ncclSuccess;
 }
-// All ranks pass the same color; ranks keep their order.
+// Every rank calls it, on a thread of its own, and waits for the others.
 API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t*) {
-  if (color != 0 || key != comm->rank) {
-    return ncclInvalidArgument;
+  const std::uint64_t number = ++comm->splits;
+  const int size = comm->world->size;
+  const ncclResult_t result = guarded([&](Device& device) {
+    Split& split = comm->world->splits[number];
+    split.asked.resize(static_cast<std::size_t>(size));
+    split.asked[static_cast<std::size_t>(comm->rank)] = {color, key};
+    ++split.arrived;
+    device.expect_others();
+    device.run_until([&] { return split.arrived == size; });
+  });
+  const std::lock_guard lock(Device::instance().mutex);
+  if (result != ncclSuccess || Device::instance().failed()) {
+    return ncclUnhandledCudaError;
   }
-  *child = make(comm->key + ++comm->children, comm->world->size, comm->rank);
+  std::vector<std::pair<int, int>> members;  // key, rank
+  for (int rank = 0; rank < size; ++rank) {
+    const auto& [other, place] = comm->world->splits[number].asked[static_cast<std::size_t>(rank)];
+    if (other == color) {
+      members.emplace_back(place, rank);
+    }
+  }
+  std::sort(members.begin(), members.end());
+  const auto own = std::find(members.begin(), members.end(), std::pair(key, comm->rank));
+  constexpr std::uint64_t kFactor = 1'000'003;
+  const std::uint64_t made = (comm->key * kFactor + number) * kFactor + static_cast<std::uint64_t>(color) + 1;
+  *child = make(made, static_cast<int>(members.size()), static_cast<int>(own - members.begin()));
   return ncclSuccess;
 }
 API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -248,18 +142,17 @@ API ncclResult_t ncclGroupEnd() {
   if (t_depth > 0 && --t_depth > 0) {
     return ncclSuccess;
   }
-  std::vector<Message> group;
-  group.swap(t_group);
-  if (group.empty()) {
+  Group group;
+  std::swap(group, t_group);
+  if (group.streams.empty()) {
     return ncclSuccess;
   }
   return guarded([&](Device& device) {
-    for (const Message& message : group) {
-      if (message.stream != group[0].stream) {
-        throw Finding("a group of NCCL on two streams");
-      }
+    const cudaStream_t stream = group.streams[0];
+    if (std::any_of(group.streams.begin(), group.streams.end(), [&](cudaStream_t s) { return s != stream; })) {
+      throw Finding("a group of NCCL on two streams");
     }
-    device.enqueue(device.stream(group[0].stream), "a group of NCCL",
+    device.enqueue(device.stream(stream), "a group of NCCL",
                    [group, untaken = std::shared_ptr<std::size_t>()](Device& d, std::uint32_t agent) mutable {
                      return run_group(d, group, agent, untaken);
                    });
@@ -267,34 +160,26 @@ API ncclResult_t ncclGroupEnd() {
 }
 API ncclResult_t ncclSend(const void* bytes, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                           cudaStream_t stream) {
-  return add_message({comm, stream, peer, const_cast<void*>(bytes), count * bytes_of(type), true});
+  return add_to_group(&Group::messages, {comm, stream, peer, const_cast<void*>(bytes), count * bytes_of(type), true});
 }
 API ncclResult_t ncclRecv(void* bytes, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                           cudaStream_t stream) {
-  return add_message({comm, stream, peer, bytes, count * bytes_of(type), false});
+  return add_to_group(&Group::messages, {comm, stream, peer, bytes, count * bytes_of(type), false});
 }
 API ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
-  return guarded([&](Device& device) {
-    if (from != to || operation != ncclSum || (type != ncclFloat32 && type != ncclFloat64)) {
-      throw Finding("unknown call: ncclAllReduce that is no sum of f32 or f64 in place");
-    }
-    device.enqueue(device.stream(stream), "an all-reduce of NCCL",
-                   [comm, to, count, type, number = std::uint64_t{0}](Device& d, std::uint32_t agent) mutable {
-                     return run_sum(d, comm, to, count * bytes_of(type), type, agent, number);
-                   });
-  });
+  return add_collective({comm, stream, Kind::sum, from, to, count, type}, operation);
 }
-// Sessions link these for tiers, which no program under the interpreter has.
-API ncclResult_t ncclReduceScatter(const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
-                                   cudaStream_t) {
-  return guarded([](Device&) { throw Finding("unknown call: ncclReduceScatter"); });
+API ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                                   ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
+  return add_collective({comm, stream, Kind::sum_parts, from, to, count, type}, operation);
 }
-API ncclResult_t ncclReduce(const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
-                            cudaStream_t) {
-  return guarded([](Device&) { throw Finding("unknown call: ncclReduce"); });
+API ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t operation,
+                            int root, ncclComm_t comm, cudaStream_t stream) {
+  return add_collective({comm, stream, Kind::sum_at_root, from, to, count, type, root}, operation);
 }
-API ncclResult_t ncclAllGather(const void*, void*, std::size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
-  return guarded([](Device&) { throw Finding("unknown call: ncclAllGather"); });
+API ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                               cudaStream_t stream) {
+  return add_collective({comm, stream, Kind::gather, from, to, count, type}, ncclSum);
 }
 // NOLINTEND(readability-inconsistent-declaration-parameter-name)

@@ -253,9 +253,14 @@ bool Device::step() {
 }
 
 void Device::run_until(const std::function<bool()>& condition) {
+  constexpr std::uint32_t kTurn = 256;  // parts of work
   progress_ = std::chrono::steady_clock::now();
+  std::uint32_t parts = 0;
   while (!condition() && !failed()) {
     if (step()) {
+      if (++parts % kTurn == 0 && callers.load() != 0) {
+        let_others();  // a grid that polls may wait for one that another thread has still to launch
+      }
       continue;
     }
     // Other threads may store a word, or enqueue the other end of a message.
@@ -313,12 +318,16 @@ void Device::note(const std::string& finding) noexcept {
   }
 }
 
+std::uint64_t Device::launches(const std::string& part) const {
+  std::uint64_t all = 0;
+  for (const auto& [name, count] : launches_) {
+    all += name.find(part) != std::string::npos ? count : 0;
+  }
+  return all;
+}
+
 void Device::summarize() noexcept {
   while (!failed() && !others_help_ && guarded_step()) {  // a GPU may have done this work, too
-  }
-  std::uint64_t launches = 0;
-  for (const auto& [name, count] : launches_) {
-    launches += count;
   }
   if (const char* const path = std::getenv("GRADWIRE_PTX_LAUNCHES"); path != nullptr) {
     std::ofstream file(path);
@@ -331,7 +340,7 @@ void Device::summarize() noexcept {
   std::fprintf(stderr,
                "ptx: %llu launches of %zu kernels, %llu instructions of warps, at most %llu waits a thread, %s order, "
                "seed %llu, %llu findings\n",
-               static_cast<unsigned long long>(launches), launches_.size(),
+               static_cast<unsigned long long>(launches("")), launches_.size(),
                static_cast<unsigned long long>(machine_.instructions()), static_cast<unsigned long long>(most_waits_),
                kNames[static_cast<std::size_t>(settings_.schedule)], static_cast<unsigned long long>(settings_.seed),
                static_cast<unsigned long long>(findings_));

@@ -75,6 +75,8 @@ class Device {
   void write_word(Stream& stream, std::uint32_t* word, std::uint32_t value);
   void wait_for_word(Stream& stream, const std::uint32_t* word, std::uint32_t value);
 
+  /// Other threads may end a wait, so that one without progress is no error at once.
+  void expect_others() { others_help_ = true; }
   /// Runs work until the condition holds; an error where nothing can go on.
   void run_until(const std::function<bool()>& condition);
   void synchronize(Stream& stream);
@@ -89,6 +91,8 @@ class Device {
   void note(const std::string& finding) noexcept;
   [[nodiscard]] bool failed() const { return findings_ != 0; }
   void summarize() noexcept;
+  /// Returns how often kernels were launched whose names contain `part`.
+  [[nodiscard]] std::uint64_t launches(const std::string& part) const;
   /// Notes how many waits for events one thread has made.
   void count_waits(std::uint64_t waits) { most_waits_ = std::max(most_waits_, waits); }
 

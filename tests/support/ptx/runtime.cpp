@@ -220,6 +220,14 @@ GRADWIRE_PTX_API void gradwire_ptx_forbid(const void* from, std::size_t bytes) {
   const std::lock_guard lock(Device::instance().mutex);
   Device::instance().memory.forbid(from, bytes);
 }
+GRADWIRE_PTX_API std::uint64_t gradwire_ptx_launches(const char* part) {
+  const std::lock_guard lock(Device::instance().mutex);
+  return Device::instance().launches(part);
+}
+GRADWIRE_PTX_API void gradwire_ptx_lose(const void* at, std::size_t bytes) {
+  const std::lock_guard lock(Device::instance().mutex);
+  Device::instance().memory.lose(at, bytes);
+}
 GRADWIRE_PTX_API void gradwire_ptx_undefine(const void* from, std::size_t bytes) {
   const std::lock_guard lock(Device::instance().mutex);
   Device::instance().memory.undefine(from, bytes);

@@ -79,6 +79,15 @@ void Memory::forbid(const void* from, std::size_t bytes) {
   }
 }
 
+void Memory::lose(const void* at, std::size_t bytes) {
+  const auto address = reinterpret_cast<std::uint64_t>(at);
+  if (Allocation* const found = find(address); found != nullptr) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      found->state.at(address - found->base + i) |= kLost;
+    }
+  }
+}
+
 void Memory::undefine(const void* from, std::size_t bytes) {
   const auto address = reinterpret_cast<std::uint64_t>(from);
   if (Allocation* const found = find(address); found != nullptr) {

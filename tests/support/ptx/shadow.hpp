@@ -38,11 +38,12 @@ struct Allocation {
   std::uint64_t base = 0;
   std::size_t bytes = 0;
   std::string name;
-  std::vector<std::uint8_t> state;  // kDefined, kForbidden
+  std::vector<std::uint8_t> state;  // kDefined, kForbidden, kLost
   std::vector<Cell> cells;
 };
 inline constexpr std::uint8_t kDefined = 1;
 inline constexpr std::uint8_t kForbidden = 2;
+inline constexpr std::uint8_t kLost = 4;  // of a store there nothing arrives
 
 /// Keeps global memory: the allocations of a process, what releases published, and stores that did not arrive yet.
 class Memory {
@@ -53,6 +54,8 @@ class Memory {
   [[nodiscard]] Allocation* find(std::uint64_t address);
   /// Nothing may access these bytes from now on.
   void forbid(const void* from, std::size_t bytes);
+  /// What kernels store to these bytes from now on is lost, as on a link that fails.
+  void lose(const void* at, std::size_t bytes);
   /// These bytes count as never written.
   void undefine(const void* from, std::size_t bytes);
   /// Checks a copy or a fill of the host's, or one that a stream does. Throws Finding.

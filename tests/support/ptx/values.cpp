@@ -89,7 +89,11 @@ void unpack(Warp& warp, const Instruction& i, u32 lanes) {
   }
 }
 
-void read_clock(Warp& warp, const Instruction& i, u32 lanes) { put_same(warp, i, lanes, Machine::current->clock()); }
+// Nanoseconds since 1970, as GPUs count them.
+void read_clock(Warp& warp, const Instruction& i, u32 lanes) {
+  constexpr u64 kBegun = 1'700'000'000'000'000'000;
+  put_same(warp, i, lanes, kBegun + Machine::current->clock());
+}
 
 // A shift by the width of the type or more gives 0, or the sign.
 template <class T>

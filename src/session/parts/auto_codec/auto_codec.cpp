@@ -1,11 +1,12 @@
 #include "session/parts/auto_codec/auto_codec.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "observe/record.hpp"
+#include "session/parts/auto_codec/device_auto_codec.hpp"
+#include "session/parts/auto_codec/level_text.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -21,10 +22,6 @@ void log_report(std::uint64_t step, const choice::LinkReport& report) {
                            " ms, busy " + format_number(report.busy_seconds * 1e3, 4) + " ms, of which waiting " +
                            format_number(report.wait_share, 3) + ", sent " + format_rate(report.bytes_per_second) +
                            ", probed " + format_rate(report.probed));
-}
-
-std::string level_name(const plan::Bucket& bucket, std::size_t level) {
-  return level == 0 ? "dense" : bucket.levels[level].stage.codec.to_string();
 }
 
 }  // namespace
@@ -122,13 +119,7 @@ void AutoCodec::probe(const choice::LinkReport& report) {
 }
 
 void AutoCodec::note(const choice::Change& change) {
-  std::map<std::pair<std::string, std::string>, std::size_t> moves;
-  for (std::size_t i = 0; i < change.to.size(); ++i) {
-    const plan::Bucket& bucket = plan_.buckets[i];
-    if (!bucket.levels.empty() && (change.from.empty() || change.from[i] != change.to[i])) {
-      ++moves[{change.from.empty() ? "" : level_name(bucket, change.from[i]), level_name(bucket, change.to[i])}];
-    }
-  }
+  const auto moves = level_changes(plan_, change.from, change.to);
   const MutexLock lock(mutex_);
   levels_ = change.to;
   for (const auto& [move, buckets] : moves) {
@@ -174,19 +165,7 @@ void AutoCodec::add_to(observe::Snapshot& snapshot) const {
 
 std::string AutoCodec::codec_text(std::size_t group) const {
   const MutexLock lock(mutex_);
-  std::map<std::size_t, std::pair<std::string, std::size_t>> used;
-  for (std::size_t i = 0; i < plan_.buckets.size(); ++i) {
-    if (plan_.buckets[i].group == group && !plan_.buckets[i].levels.empty()) {
-      auto& [name, buckets] = used[levels_[i]];
-      name = level_name(plan_.buckets[i], levels_[i]);
-      ++buckets;
-    }
-  }
-  std::string text = "auto";
-  for (const auto& [level, use] : used) {
-    text += (text == "auto" ? ": " : ", ") + use.first + (used.size() > 1 ? " " + std::to_string(use.second) : "");
-  }
-  return text;
+  return level_text(plan_, levels_, group);
 }
 
 std::unique_ptr<Part> make_auto_codec(const PartInputs& inputs) {
@@ -195,9 +174,8 @@ std::unique_ptr<Part> make_auto_codec(const PartInputs& inputs) {
   }
   Probes* probes = inputs.runner.probes();
   if (probes == nullptr) {
-    log(inputs.runner.info().rank == 0 ? LogLevel::warning : LogLevel::debug,
-        "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
-    return nullptr;
+    return inputs.runner.info().world_size == 1 ? nullptr
+                                                : std::make_unique<DeviceAutoCodec>(inputs.runner, *inputs.plan);
   }
   return std::make_unique<AutoCodec>(inputs.runner, *probes, *inputs.plan, inputs.policy);
 }

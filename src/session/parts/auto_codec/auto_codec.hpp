@@ -78,7 +78,8 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   choice::Levels levels_ GUARDED_BY(mutex_);
 };
 
-/// Returns null if the plan leaves no codec to be chosen at run time, and over device memory.
+/// Returns null if the plan leaves no codec to be chosen at run time. Over device memory it is a DeviceAutoCodec, null
+/// for one rank.
 [[nodiscard]] std::unique_ptr<Part> make_auto_codec(const PartInputs& inputs);
 
 }  // namespace gradwire::session

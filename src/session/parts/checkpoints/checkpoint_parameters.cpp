@@ -111,7 +111,7 @@ class ParametersReader {
     return step;
   }
 
-  // The hash of all bytes comes first: pieces of a file that is whole need no advice of their own.
+  // The hash of all bytes is compared first, so that errors of pieces need no advice about damaged files.
   std::vector<wire::Bytes> read_packed() {
     StateHash hash;
     file_.seek(0);

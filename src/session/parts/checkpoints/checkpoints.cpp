@@ -11,7 +11,7 @@
 namespace gradwire::session {
 namespace {
 
-// Parameters as of the call, for the thread that writes them.
+// The parameters at the time of the call, for the thread that writes them.
 struct Copies {
   memory::ScratchVector<std::byte> bytes;
   std::vector<ConstView> views;

@@ -42,10 +42,20 @@ void ReplicatedTable::bring_pushed() {
 }
 
 void ReplicatedTable::save(table::SavedTable& to) {
-  const auto copy = std::make_shared<const Shard>(store_.shard().copy());
+  auto copy = std::make_unique<const Shard>(store_.shard().copy());
   to.own = copy->ids();
   std::erase_if(to.own, [this](std::uint64_t id) { return !store_.owns(id); });
-  to.shard = copy;
+  saved_->fetch_add(1, std::memory_order_relaxed);
+  to.shard = std::shared_ptr<const Shard>(copy.release(), [saved = saved_](const Shard* shard) {
+    std::default_delete<const Shard>()(shard);
+    saved->fetch_sub(1, std::memory_order_release);
+  });
+}
+
+void ReplicatedTable::add_blocks(std::vector<memory::Block*>& blocks) {
+  if (saved_->load(std::memory_order_acquire) == 0) {
+    store_.shard().add_blocks(blocks);
+  }
 }
 
 bool ReplicatedTable::restore(const Shard::Row& row) {

@@ -2,14 +2,17 @@
 // of the step under way. It does not communicate; its caller exchanges the messages.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gradwire/table.hpp"
+#include "memory/block.hpp"
 #include "session/parts/tables/step_pushes.hpp"
 #include "session/parts/tables/table_world.hpp"
 #include "table/row_store.hpp"
@@ -53,6 +56,9 @@ class ReplicatedTable {
   /// Saves the rows of which this rank has the first copy, as they are now. Rows that change afterwards take additional
   /// memory, or with a store room in the file, until `to` is gone.
   void save(table::SavedTable& to);
+  /// Adds the handles of the rows' memory to `blocks`, for PagePool::compact(). It adds none while rows that were saved
+  /// still share that memory, since another thread may read it.
+  void add_blocks(std::vector<memory::Block*>& blocks);
   /// Restores a row from a file if this rank has a copy of it. Returns false if the row came before.
   [[nodiscard]] bool restore(const table::Shard::Row& row);
   /// Replaces the rows by those of `other`, a table like this one.
@@ -62,6 +68,7 @@ class ReplicatedTable {
   table::RowStore store_;
   StepPushes pushes_;
   TableStatistics counts_;
+  std::shared_ptr<std::atomic<std::uint32_t>> saved_ = std::make_shared<std::atomic<std::uint32_t>>(0);  // still in use
 };
 
 }  // namespace gradwire::session

@@ -60,6 +60,13 @@ class SessionTables {
   /// Returns where the rows of each table lie.
   [[nodiscard]] std::vector<RowTable> row_tables() const;
 
+  /// Adds the handles of the memory of rows that may move between two steps to `blocks`.
+  void add_blocks(std::vector<memory::Block*>& blocks) {
+    for (ReplicatedTable& table : tables_) {
+      table.add_blocks(blocks);
+    }
+  }
+
   /// What files hold. heads() describes each table; save() also has the rows of which this rank has the first copy.
   [[nodiscard]] std::vector<table::SavedTable> heads() const;
   [[nodiscard]] std::vector<table::SavedTable> save();

@@ -40,6 +40,8 @@ class TablesPart final : public Part, public StepParticipant, public SharedOut, 
     statistics.tables = row_tables_;
   }
 
+  void add_blocks(std::vector<memory::Block*>& blocks) override { tables_.add_blocks(blocks); }
+
   [[nodiscard]] table::RowSink& begin_rows() override;
   void forget_rows() override { loading_.reset(); }
 

@@ -1,0 +1,81 @@
+// Chooses the codec of buckets with codec = "auto" over device memory: the library's own sums, or one of the codecs
+// that the policy allows, the same level for all such buckets. A device works without the host, so no bucket can be
+// timed as on hosts. Instead whole steps are timed, and choice::DeviceGate decides. Its calls are pairs of steps here.
+// In a trial one step of the pair goes another way, and before and behind each of the two the ranks compare numbers,
+// for which the host waits for the device. Captured steps are neither counted nor tried: they take what is in use.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "choice/auto_levels.hpp"
+#include "choice/device_gate.hpp"
+#include "gradwire/session.hpp"
+#include "plan/plan.hpp"
+#include "session/part/part.hpp"
+
+namespace gradwire::session {
+
+class DeviceAutoCodec final : public Part, public ComparedPart, public Tuner {
+ public:
+  /// Returns seconds from some moment on.
+  using Clock = std::function<double()>;
+
+  static constexpr std::uint64_t kStepsInTurn = 2;
+  static constexpr std::uint64_t kStepsApart = 64;  // between two exchanges of medians
+
+  /// `runner` and `plan` must outlive this. `clock`: the monotonic clock, if it is null.
+  DeviceAutoCodec(Runner& runner, const plan::Plan& plan, Clock clock = nullptr);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "auto codec"; }
+  [[nodiscard]] ComparedPart* compared() noexcept override { return this; }
+  [[nodiscard]] Tuner* tuner() noexcept override { return this; }
+  void agreed(const Agreement& agreement) override;
+  void resume(std::uint64_t step) override;
+  void add_to(SessionStatistics& statistics) const override;
+
+  /// Sets the step's choices.
+  void tune(StepInfo& info) const override;
+  void bucket_ended(std::uint64_t /*step*/, const Buckets::Ended& /*bucket*/) override {}
+  void step_ended(std::uint64_t step, const StepSeen& seen) override;
+  [[nodiscard]] std::uint64_t revision() const noexcept override { return revision_; }
+  [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return waits_ || exchanges_; }
+  void append(std::vector<double>& numbers) override;
+  void take(const Compared& compared) override;
+
+  [[nodiscard]] const choice::DeviceGate& gate() const noexcept { return gate_; }
+
+ private:
+  void begin_turn(std::uint64_t step);
+  void set_level(std::size_t level);
+  void note(std::uint64_t step, std::size_t level, const std::string& reason);
+
+  Runner& runner_;
+  const plan::Plan& plan_;
+  Clock clock_;
+  std::vector<std::vector<BucketChoice>> choices_;  // by level
+  choice::DeviceGate gate_;
+  choice::DeviceGate::Turn turn_;
+  std::size_t level_ = 0;  // of the coming step
+  std::uint64_t steps_ = 0;
+  std::uint64_t latest_ = 0;  // number of the latest step that counted
+  bool waits_ = false;        // a step of a trial begins or ends here
+  bool exchanges_ = false;
+  bool ended_ = false;   // with waits_: a trial ends here
+  bool intact_ = false;  // nothing came between the steps of the trial
+  choice::DeviceGate::Trial trial_;
+  double first_seconds_ = 0;  // of the first step of the trial
+  double mark_ = 0;           // when the ranks met last
+  std::uint64_t revision_ = 0;
+
+  // Other threads ask for these.
+  mutable Mutex mutex_;
+  choice::Levels levels_ GUARDED_BY(mutex_);
+  std::vector<CodecSwitch> switches_ GUARDED_BY(mutex_);
+};
+
+}  // namespace gradwire::session
