@@ -17,7 +17,9 @@
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/conformance.hpp"
+#include "tests/transport/connected.hpp"
 #include "tests/transport/exchange.hpp"
+#include "transport/tcp/tcp_channel.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -98,6 +100,37 @@ TEST(SecureTransport, ALyingStoreLetsNobodyIn) {
   // Where the first rank sees no other key in what it was told itself, it waits in vain.
   EXPECT_THAT(whys[0], HasSubstr("rank 1"));
   EXPECT_THAT(whys[1], AllOf(HasSubstr("rank 0")));
+}
+
+// A lane gets a connection whose first packet TLS has read together with what came before it, so the system has nothing
+// to report. Mutation tried: has_unread() returns false.
+TEST(SecureTransport, WhatTlsHasReadAlreadyIsHeard) {
+  namespace tcp = transport::tcp;
+  const Keys keys = keys_of(published_key());
+  auto [left, right] = connected();
+  const tcp::Greeting own{.nonce = 7, .rank = 0};
+  tcp::Greeting greeting{.nonce = 7, .rank = 1};
+  keys->encrypt(left, greeting, 0);
+  keys->encrypt_accepted(right, own, {.first = 1, .end = 2});
+  for (int i = 0; i < 3; ++i) {
+    static_cast<void>(tcp::shake_hands(left));
+    static_cast<void>(tcp::shake_hands(right));
+  }
+  const auto until = tcp::Clock::now() + std::chrono::seconds(3);
+  ASSERT_TRUE(tcp::write_until(left, bytes_of(greeting), until));
+  tcp::Channel dials;
+  tcp::Channel accepts;
+  dials.add(std::move(left), tcp::TcpLane::Role::dials);  // sends its first packet
+  ASSERT_TRUE(tcp::read_until(right, bytes_of(greeting), until));
+  EXPECT_TRUE(tcp::has_unread(right));
+  accepts.add(std::move(right), tcp::TcpLane::Role::accepts);
+  bool mended = false;
+  while (!mended && tcp::Clock::now() < until) {
+    for (const auto& heard : accepts.hear(std::chrono::milliseconds(100))) {
+      mended = heard.what == tcp::Channel::Heard::What::mended;
+    }
+  }
+  EXPECT_TRUE(mended);
 }
 
 // TLS has encrypted the beginnings of messages that are not sent yet; these may be withdrawn, and the other ones must
