@@ -332,8 +332,8 @@ class Hello {
   Bytes message_;
 };
 
-// Without ephemeral keys, who later gets the key could read what was recorded. Mutation tried: SSL_OP_ALLOW_NO_DHE_KEX
-// is set, and is_right() does not look for an ephemeral key.
+// Without ephemeral keys anybody who gets the key later could read what was recorded. Mutation tried: the accepting side
+// sets SSL_OP_ALLOW_NO_DHE_KEX.
 TEST(SecureChannel, ClientsWithoutEphemeralKeysAndOldVersionsAreRefused) {
   const Key key = Key::random();
   const auto answer = [&](std::uint8_t mode, Hello::Version version) {

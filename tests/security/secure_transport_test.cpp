@@ -103,7 +103,7 @@ TEST(SecureTransport, ALyingStoreLetsNobodyIn) {
 }
 
 // A lane gets a connection whose first packet TLS has read together with what came before it, so the system has nothing
-// to report. Mutation tried: has_unread() returns false.
+// to report.
 TEST(SecureTransport, WhatTlsHasReadAlreadyIsHeard) {
   namespace tcp = transport::tcp;
   const Keys keys = keys_of(published_key());
@@ -260,7 +260,6 @@ class Attack {
   std::map<std::size_t, Bytes> before_;
 };
 
-// Mutation tried: SecureLink takes bytes that TLS has refused for an end of the connection at a message's boundary.
 TEST(SecureTransport, WhatWasChangedOnTheWayIsNeverTaken) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
