@@ -218,7 +218,7 @@ gradwire_optional(PROMETHEUS "${found}" "no GRADWIRE_METRICS=http:..., files of 
 # Keys use this in a library of its own.
 set(found OFF)
 if(GRADWIRE_SESSION AND NOT GRADWIRE_OPENSSL STREQUAL "OFF")
-  find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
+  find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto SSL)
   set(found ${OpenSSL_FOUND})
 endif()
 gradwire_optional(OPENSSL "${found}" "no keys: what ranks send cannot be encrypted" "libssl-dev, 3.0 or later")

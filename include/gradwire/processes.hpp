@@ -83,7 +83,11 @@ class Processes {
   /// Says that the job goes on without `who` for good, whether it has ended or not, so that a process that joins need
   /// not reach it. Any thread.
   virtual void leave_out(Id /*who*/) noexcept {}
-  /// From here on a connection that ends or is reset counts as the end of its process, whatever closed it.
+  /// Whether others than these processes can neither read nor change what they send, in the transports of connect(),
+  /// too.
+  [[nodiscard]] virtual bool encrypted() const noexcept { return false; }
+  /// From here on a connection that ends or is reset counts as the end of its process, whatever closed it. Has no
+  /// effect where connections are encrypted, since anybody on the network can reset them.
   virtual void trust_resets() noexcept {}
 
   /// Sets why this process must not end with status 0: a step that it delivered may not count. The first error stays.

@@ -60,6 +60,7 @@ struct TransportCapabilities {
   bool any_thread = true;           // false: post and progress only on the thread that made the transport
   bool device_memory = false;       // messages may lie in a GPU's memory (CUDA-aware MPI)
   bool receives_at_most = false;    // whether post_receive_at_most() works
+  bool encrypted = false;           // others than its ranks can neither read nor change messages
   int most_lanes = 1024;            // chunks of collectives that may be under way at once, each with tags of its own
   std::string emulation;            // the emulated link, such as "emulated 1Gbit/s, latency 50us", or empty
 };

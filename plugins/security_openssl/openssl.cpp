@@ -9,8 +9,19 @@
 #include <climits>
 #include <memory>
 
+#include "openssl_context.hpp"
 #include "security/cipher.hpp"
 #include "security/security_table.hpp"
+#include "tls.hpp"
+
+OSSL_LIB_CTX* own_context() noexcept {
+  static OSSL_LIB_CTX* const context = []() noexcept -> OSSL_LIB_CTX* {
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr);
+    OSSL_LIB_CTX* const made = OSSL_LIB_CTX_new();
+    return made != nullptr && OSSL_PROVIDER_load(made, "default") != nullptr ? made : nullptr;
+  }();
+  return context;
+}
 
 namespace {
 
@@ -23,17 +34,14 @@ constexpr int kFailed = 2;
 constexpr int kNonceBytes = 12;
 constexpr int kTagBytes = 16;
 
-// Algorithms of a library context of our own: what the job does to OpenSSL's default context, by its configuration file
-// or its providers, changes nothing here. It is never freed, since threads may seal until the process ends.
 struct Algorithms {
   EVP_KDF* hkdf = nullptr;
   EVP_CIPHER* aes = nullptr;
   EVP_CIPHER* chacha = nullptr;
 
   Algorithms() noexcept {
-    OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr);
-    OSSL_LIB_CTX* const context = OSSL_LIB_CTX_new();
-    if (context == nullptr || OSSL_PROVIDER_load(context, "default") == nullptr) {
+    OSSL_LIB_CTX* const context = own_context();
+    if (context == nullptr) {
       return;
     }
     hkdf = EVP_KDF_fetch(context, "HKDF", nullptr);
@@ -140,7 +148,22 @@ bool equal(const void* one, const void* other, std::size_t bytes) noexcept {
 
 const char* provider() noexcept { return OpenSSL_version(OPENSSL_VERSION); }
 
-constexpr SecurityTable kTable{kSecurityVersion, &provider, &hkdf, &seal, &open, &equal};
+constexpr SecurityTable kTable{.version = kSecurityVersion,
+                               .provider = &provider,
+                               .hkdf = &hkdf,
+                               .seal = &seal,
+                               .open = &open,
+                               .equal = &equal,
+                               .tls_connect = &tls_connect,
+                               .tls_accept = &tls_accept,
+                               .tls_free = &tls_free,
+                               .tls_feed = &tls_feed,
+                               .tls_take = &tls_take,
+                               .tls_step = &tls_step,
+                               .tls_read = &tls_read,
+                               .tls_write = &tls_write,
+                               .tls_unread = &tls_unread,
+                               .tls_failure = &tls_failure};
 
 }  // namespace
 

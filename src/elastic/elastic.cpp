@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/elapsed.hpp"
+#include "base/log.hpp"
 #include "base/units.hpp"
 #include "elastic/connect_attempt.hpp"
 #include "policy/bounds.hpp"
@@ -47,6 +48,10 @@ Elastic::Elastic(std::shared_ptr<Processes> processes, MakeRunner make_runner, c
       agreement_(processes_, settings_of(*processes_, settings), copies_.kept()) {
   if (settings_.trust_resets) {
     processes_->trust_resets();
+    if (processes_->encrypted()) {
+      log(LogLevel::warning,
+          "[elastic] trust_resets has no effect in a job with a key: anybody on the network can reset a connection");
+    }
   }
   std::vector<Processes::Id> ranks = processes_->all();
   ranks.resize(static_cast<std::size_t>(full_size()));
@@ -104,8 +109,9 @@ std::string Elastic::explain(std::uint64_t residual_bytes) const {
          std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
          (settings_.spares == 0 ? "" : "; " + std::to_string(settings_.spares) + " spares take the places of others") +
          (processes_->open() ? "; others may join" : "") +
-         (settings_.trust_resets ? "; a reset connection counts as the end of a rank" : "") + "; residuals" +
-         (residual_bytes == 0 ? "" : ", " + format_bytes(residual_bytes) + " now,") +
+         (settings_.trust_resets && !processes_->encrypted() ? "; a reset connection counts as the end of a rank"
+                                                             : "") +
+         "; residuals" + (residual_bytes == 0 ? "" : ", " + format_bytes(residual_bytes) + " now,") +
          " have a second buffer, so that a step can be undone, and it ends by a message of each rank to each" +
          (settings_.expel_slower_than == 0
               ? ""

@@ -5,6 +5,7 @@
 #include "base/timeout.hpp"
 #include "elastic/elastic_session.hpp"
 #include "security/job_key.hpp"
+#include "security/key.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/logging/logging.hpp"
 
@@ -14,11 +15,20 @@ namespace {
 std::unique_ptr<session::ElasticSession> make_state(std::shared_ptr<Processes> processes, session::MakeRunner make,
                                                     Policy policy, const SessionOptions& given) {
   session::bind_log();
-  security::refuse_key("a session over gradwire::Processes", "use a session over a Transport, which ends with any rank",
-                       policy.security.key);
   const SessionOptions options = with_checked_timeout(given, "Session");
   if (processes == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: processes is null");
+  }
+  if (!processes->encrypted()) {
+    security::refuse_key(
+        "a session over gradwire::Processes without a join file",
+        "give the job a join file (GRADWIRE_LET_JOIN) and the key in GRADWIRE_KEY, so that its processes use "
+        "gradwire's "
+        "own connections, which are encrypted, or use a session over a Transport, which ends with any rank",
+        policy.security.key);
+  }
+  if (processes->encrypted() && policy.security.lock_memory) {
+    security::lock_keys();
   }
   if (!processes->claim()) {
     throw Error(ErrorCode::invalid_argument,

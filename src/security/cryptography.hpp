@@ -46,6 +46,9 @@ class Cryptography {
     return one.size() == other.size() && table_->equal(one.data(), other.data(), one.size());
   }
 
+  /// The functions themselves, for SecureChannel.
+  [[nodiscard]] const SecurityTable& table() const noexcept { return *table_; }
+
  private:
   explicit Cryptography(const SecurityTable& table) : table_(&table) {}
 

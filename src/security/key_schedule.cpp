@@ -87,6 +87,10 @@ Proof prove_greeting(const Cryptography& cryptography, const Key& job, const Sal
   return proof;
 }
 
+Key connection_key(const Cryptography& cryptography, const Key& job, std::span<const std::byte> context) {
+  return derived(cryptography, job, "connection", context);
+}
+
 Key draw_world_secret() { return Key::random(); }
 
 Key sender_key(const Cryptography& cryptography, const Key& world_secret, Purpose purpose, Cipher cipher,

@@ -44,6 +44,9 @@ using Proof = std::array<std::byte, 32>;
 [[nodiscard]] Proof prove_greeting(const Cryptography& cryptography, const Key& job, const Salt& salt,
                                    bool rank_has_aes, std::uint32_t rank, std::uint32_t world_size);
 
+/// The pre-shared key of one TLS connection. `context` says between which processes it is and what for.
+[[nodiscard]] Key connection_key(const Cryptography& cryptography, const Key& job, std::span<const std::byte> context);
+
 /// The kind of a sender's messages; each purpose has a key and counters of its own.
 enum class Purpose : std::uint8_t { frames, control, tables, residual_copies };
 [[nodiscard]] std::string_view to_string(Purpose purpose) noexcept;

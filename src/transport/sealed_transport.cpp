@@ -370,6 +370,9 @@ std::shared_ptr<Transport> sealed_if_keyed(std::shared_ptr<Transport> inner, con
   if (lock_memory) {
     security::lock_keys();
   }
+  if (inner->capabilities().encrypted) {
+    return inner;
+  }
   std::shared_ptr<Transport> sealed = make_sealed(std::move(inner), security::read_key_file(setting->file));
   if (setting->source != security::kKeyVariable) {
     static_cast<SealedTransport&>(*sealed).note_key_of_policy();

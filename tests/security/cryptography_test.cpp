@@ -6,12 +6,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/sanitizers.hpp"
 #include "hex_bytes.hpp"
+#include "security/secure_channel.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/run_program.hpp"
 
@@ -32,7 +35,7 @@ TEST(Cryptography, SaysWhatIsWrongAndWhatToInstall) {
               AllOf(HasSubstr("a key needs libgradwire_security.so"), HasSubstr("no such file"),
                     HasSubstr("gradwire-security"), HasSubstr("libssl-dev")));
   EXPECT_THAT(why("libm.so.6"), HasSubstr("another library"));
-  EXPECT_THAT(why(GRADWIRE_OTHER_SECURITY), HasSubstr("has version 999 where 1 is needed"));
+  EXPECT_THAT(why(GRADWIRE_OTHER_SECURITY), HasSubstr("has version 999 where 2 is needed"));
 }
 
 TEST(Cryptography, IsOpenSsl3) { EXPECT_THAT(Cryptography::load().provider(), StartsWith("OpenSSL 3.")); }
@@ -50,6 +53,20 @@ TEST(Cryptography, DISABLED_SealsAndOpens) {
   cryptography.hkdf(key.bytes(), {}, {}, out);
   ASSERT_TRUE(cryptography.equal(out, out));
   ASSERT_THAT(cryptography.provider(), StartsWith("OpenSSL 3."));
+  SecureChannel client = SecureChannel::connect(cryptography, out, key);
+  SecureChannel server = SecureChannel::accept(cryptography, [&](auto, std::span<std::byte, kKeyBytes> found) {
+    std::ranges::copy(key.bytes(), found.begin());
+    return true;
+  });
+  std::vector<std::byte> passed(4096);
+  for (int i = 0; i < 2; ++i) {
+    client.step();
+    server.feed(std::span(passed).first(client.take(passed)));
+    server.step();
+    client.feed(std::span(passed).first(server.take(passed)));
+  }
+  ASSERT_EQ(client.state(), SecureChannel::State::open);
+  ASSERT_EQ(server.state(), SecureChannel::State::open);
 }
 
 TEST(Cryptography, DISABLED_SealsBesideAnother) {

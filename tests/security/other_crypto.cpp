@@ -1,4 +1,4 @@
-// Stands for a libcrypto that a job brings along, under the names of OpenSSL: whoever calls it ends.
+// Stands for a libcrypto and a libssl that a job brings along, under the names of OpenSSL: whoever calls it ends.
 #include <cstdlib>
 
 #define GRADWIRE_OTHER(name) \
@@ -21,3 +21,14 @@ GRADWIRE_OTHER(OPENSSL_init_crypto)
 GRADWIRE_OTHER(OSSL_LIB_CTX_new)
 GRADWIRE_OTHER(OSSL_PROVIDER_load)
 GRADWIRE_OTHER(OpenSSL_version)
+GRADWIRE_OTHER(BIO_new)
+GRADWIRE_OTHER(BIO_read_ex)
+GRADWIRE_OTHER(BIO_s_mem)
+GRADWIRE_OTHER(BIO_write_ex)
+GRADWIRE_OTHER(ERR_clear_error)
+GRADWIRE_OTHER(EVP_MD_get_type)
+GRADWIRE_OTHER(SSL_CTX_new_ex)
+GRADWIRE_OTHER(SSL_do_handshake)
+GRADWIRE_OTHER(SSL_new)
+GRADWIRE_OTHER(SSL_read_ex)
+GRADWIRE_OTHER(TLS_method)

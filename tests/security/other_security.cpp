@@ -2,6 +2,6 @@
 #include "security/security_table.hpp"
 
 extern "C" const gradwire::security::SecurityTable* gradwire_security_functions() {
-  static constexpr gradwire::security::SecurityTable kTable{999, nullptr, nullptr, nullptr, nullptr, nullptr};
+  static constexpr gradwire::security::SecurityTable kTable{.version = 999};
   return &kTable;
 }

@@ -138,7 +138,8 @@ class TcpProcesses : public ::testing::Test {
     std::vector<std::shared_ptr<Processes>> made(static_cast<std::size_t>(count));
     in_parallel(count, [&](int rank) {
       made[static_cast<std::size_t>(rank)] = transport::make_tcp_processes(
-          store.rendezvous(), {.rank = rank, .world_size = count, .interface = "lo", .timeout = seconds(20)},
+          store.rendezvous(),
+          {.rank = rank, .world_size = count, .interface = "lo", .timeout = seconds(20), .keys = keys_},
           {.join_file = file});
     });
     for (auto& one : made) {
@@ -147,8 +148,12 @@ class TcpProcesses : public ::testing::Test {
   }
   [[nodiscard]] std::shared_ptr<Processes> join_plain(milliseconds timeout = seconds(60),
                                                       milliseconds first_word = seconds(5)) const {
-    return transport::join_tcp_processes(
-        {.join_file = file_, .interface = "lo", .timeout = timeout, .first_word = first_word});
+    return transport::join_tcp_processes({.join_file = file_,
+                                          .interface = "lo",
+                                          .timeout = timeout,
+                                          .first_word = first_word,
+                                          .agent = {},
+                                          .keys = keys_});
   }
   Ear& join(milliseconds timeout = seconds(60), milliseconds first_word = seconds(5)) {
     all_.push_back(std::make_unique<Ear>(join_plain(timeout, first_word)));
@@ -186,6 +191,7 @@ class TcpProcesses : public ::testing::Test {
     }
     in_parallel(static_cast<int>(members.size()), [&](int rank) {
       const auto transport = members[static_cast<std::size_t>(rank)]->connect(ids, epoch);
+      EXPECT_EQ(transport->capabilities().encrypted, keys_ != nullptr);
       EXPECT_EQ(transport->rank(), rank);
       ASSERT_EQ(transport->world_size(), static_cast<int>(ids.size()));
       Batch batch(*transport);
@@ -223,6 +229,7 @@ class TcpProcesses : public ::testing::Test {
   const Watchdog watchdog_{::testing::UnitTest::GetInstance()->current_test_info()->name()};
   std::filesystem::path folder_;
   std::string file_;
+  Keys keys_;  // of processes that start or join from here on
   std::vector<std::unique_ptr<Ear>> all_;
 };
 
@@ -232,12 +239,12 @@ struct Half {
   Socket bulk;
   std::optional<std::string> turn;
 };
-inline Half begin_to_join(const Acquaintance& process, std::uint32_t token) {
+inline Half begin_to_join(const Acquaintance& process, std::uint32_t token, const Keys& keys = nullptr) {
   Half half;
   std::string why;
   const auto until = Clock::now() + seconds(10);
-  half.prompt = process.card.reach(until, {.rank = token, .purpose = 1}, process.id, why);
-  half.bulk = process.card.reach(until, {.rank = token, .purpose = 0}, process.id, why);
+  half.prompt = process.card.reach(until, {.rank = token, .purpose = 1}, process.id, why, keys.get());
+  half.bulk = process.card.reach(until, {.rank = token, .purpose = 0}, process.id, why, keys.get());
   EXPECT_TRUE(half.prompt.valid() && half.bulk.valid()) << why;
   half.turn = transport::tcp::read_message(half.prompt, until);
   EXPECT_TRUE(half.turn);

@@ -274,7 +274,7 @@ class Teller {
       : known_(std::move(known)),
         door_({.turn = [this] { return transport::tcp::Turn{.start = 3, .highest = 2, .known = known_}; },
                .admit = [this](transport::tcp::Door::Guest guest) { admit(std::move(guest)); }}),
-        reception_(std::move(at.listeners), {.nonce = at.card.nonce, .rank = id}, transport::tcp::kEndOfTokens,
+        reception_(std::move(at.listeners), {.nonce = at.card.nonce, .rank = id}, transport::tcp::kEndOfTokens, nullptr,
                    {.came = [this](transport::tcp::Accepted accepted) { door_.knock(std::move(accepted)); },
                     .made = [](transport::tcp::Dialer::Made) {}}) {}
   [[nodiscard]] int admitted() const { return admitted_; }
@@ -351,7 +351,9 @@ TEST_F(TcpProcesses, WhoWaitsToJoinSaysSo) {
   const HeardLog log;
   const Half first = begin_to_join(lines().at(0), transport::tcp::kFirstToken + 5);  // it has its turn for 5 s
   EXPECT_EQ(join(seconds(20), seconds(1)).id(), 1U);
-  EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0"))));
+  EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0")),
+                                           ::testing::AllOf(HasSubstr("listening for processes of the job at "),
+                                                            HasSubstr("connections are not encrypted"))));
 }
 
 // Mutations tried: the first process that ends removes the file; nobody does.

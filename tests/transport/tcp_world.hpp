@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "transport/tcp/tcp_keys.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 namespace gradwire::test {
@@ -40,7 +42,12 @@ class MemoryStore {
   std::map<std::string, std::string> values_;
 };
 
-inline std::vector<std::shared_ptr<Transport>> make_tcp_world(int world_size, const transport::Rendezvous& rendezvous) {
+using Keys = std::shared_ptr<const transport::tcp::ConnectionKeys>;
+
+/// `keys` returns those of a rank.
+inline std::vector<std::shared_ptr<Transport>> make_tcp_world(
+    int world_size, const transport::Rendezvous& rendezvous,
+    const std::function<Keys(int rank)>& keys = [](int) { return Keys(); }) {
   std::vector<std::shared_ptr<Transport>> world(static_cast<std::size_t>(world_size));
   std::vector<std::exception_ptr> errors(world.size());
   std::vector<std::thread> threads;
@@ -48,7 +55,8 @@ inline std::vector<std::shared_ptr<Transport>> make_tcp_world(int world_size, co
     threads.emplace_back([&, rank] {
       try {
         world[static_cast<std::size_t>(rank)] = transport::make_tcp(
-            rendezvous, {.rank = rank, .world_size = world_size, .timeout = std::chrono::seconds(60)});
+            rendezvous,
+            {.rank = rank, .world_size = world_size, .timeout = std::chrono::seconds(60), .keys = keys(rank)});
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
       }

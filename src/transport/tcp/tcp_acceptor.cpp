@@ -9,6 +9,7 @@
 
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_descriptors.hpp"
+#include "transport/tcp/tcp_secure_link.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -16,10 +17,18 @@ namespace {
 // With more visitors than this, the oldest one that has not greeted is dropped, since a rank greets at once.
 constexpr std::size_t kMostStrangers = 64;
 
+// Whether the visitor has proven itself as the rank that it names, for the same purpose.
+bool is_who(const Socket& socket, const Greeting& said) {
+  const SecureLink* const secure = socket.secure();
+  const auto proven = secure == nullptr ? std::nullopt : secure->peer();
+  return secure == nullptr || (proven && proven->from == said.rank && proven->purpose == said.purpose);
+}
+
 }  // namespace
 
-Acceptor::Acceptor(std::vector<Listener> listeners, const Greeting& own, Ranks ranks)
-    : listeners_(std::move(listeners)), own_(own), ranks_(ranks) {}
+Acceptor::Acceptor(std::vector<Listener> listeners, const Greeting& own, Ranks ranks,
+                   std::shared_ptr<const ConnectionKeys> keys)
+    : listeners_(std::move(listeners)), own_(own), ranks_(ranks), keys_(std::move(keys)) {}
 
 std::optional<Accepted> Acceptor::take(Clock::time_point deadline, const Socket& woken) {
   for (;;) {
@@ -80,6 +89,9 @@ void Acceptor::let_in(const Socket& listener) {
     if (visitors_.size() >= kMostStrangers + ranks_.at_once) {
       drop_oldest();
     }
+    if (keys_ != nullptr) {
+      keys_->encrypt_accepted(socket, own_, {.first = ranks_.first, .end = ranks_.end, .last = ranks_.last});
+    }
     visitors_.push_back({.socket = std::move(socket), .until = Clock::now() + kGreetingLimit});
   }
 }
@@ -113,8 +125,8 @@ Acceptor::Heard Acceptor::judge(Visitor& visitor) const {
     return said == *visitor.answered ? Heard::all : Heard::foreign;
   }
   const bool expected = (said.nonce ^ own_.nonce) == 0;  // one comparison of all bits
-  if (!expected || said.purpose > static_cast<std::uint32_t>(ranks_.last) || said.rank < ranks_.first ||
-      said.rank >= ranks_.end) {
+  if (!expected || !is_who(visitor.socket, said) || said.purpose > static_cast<std::uint32_t>(ranks_.last) ||
+      said.rank < ranks_.first || said.rank >= ranks_.end) {
     visitor.refused = true;
     return Heard::more;
   }
@@ -124,7 +136,7 @@ Acceptor::Heard Acceptor::judge(Visitor& visitor) const {
 Acceptor::Heard Acceptor::hear(Visitor& visitor) const {
   while (!visitor.refused) {
     const std::span<std::byte> rest = bytes_of(visitor.said).subspan(visitor.bytes);
-    const ssize_t count = recv(visitor.socket.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
+    const ssize_t count = receive_some(visitor.socket, rest);
     if (count < 0 && errno == EINTR) {
       continue;
     }

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "transport/tcp/tcp_greeting.hpp"
+#include "transport/tcp/tcp_keys.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::transport::tcp {
@@ -28,8 +30,10 @@ class Acceptor {
     std::size_t at_once = 0;          // number of their connections that may be under way at once
     Purpose last = Purpose::control;  // the last purpose that their connections may have
   };
-  /// `own`: the greeting with which this rank answers; a visitor must know its nonce.
-  Acceptor(std::vector<Listener> listeners, const Greeting& own, Ranks ranks);
+  /// `own`: the greeting with which this rank answers; a visitor must know its nonce. `keys`: connections are encrypted
+  /// by these, and a visitor must know them, too; null: they are not.
+  Acceptor(std::vector<Listener> listeners, const Greeting& own, Ranks ranks,
+           std::shared_ptr<const ConnectionKeys> keys);
 
   /// The next connection of such a rank; nothing when none came in time, or `woken` can be read.
   [[nodiscard]] std::optional<Accepted> take(Clock::time_point deadline, const Socket& woken = {});
@@ -59,6 +63,7 @@ class Acceptor {
   std::vector<Listener> listeners_;
   Greeting own_;
   Ranks ranks_;
+  std::shared_ptr<const ConnectionKeys> keys_;
   std::deque<Visitor> visitors_;  // oldest first
 };
 

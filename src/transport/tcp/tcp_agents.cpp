@@ -45,7 +45,7 @@ void Agents::look(std::span<const pollfd> polled) {
 bool Agents::hear(Connection& connection) {
   bool there = true;
   std::array<std::byte, 256> bytes{};
-  const ssize_t count = recv(connection.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const ssize_t count = receive_some(connection.socket, bytes);
   if (count > 0) {
     connection.reader.add(std::span(bytes).first(static_cast<std::size_t>(count)));
   } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {

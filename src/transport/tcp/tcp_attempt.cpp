@@ -18,19 +18,24 @@ Attempt::Step Attempt::move(std::span<const std::byte> letter, std::span<std::by
     if (getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &code, &length) != 0) {
       code = errno;
     }
-    if (code == 0) {
-      connected_ = true;
-      // The letter is small and the connection new, so there is always room for it.
-      if (write_until(socket_, letter, Clock::now())) {
-        return Step::more;
-      }
-      code = errno;
+    if (code != 0) {
+      why = system_text(code);
+      return Step::failed;
     }
-    why = system_text(code);
+    connected_ = true;
+  }
+  if (!said_) {
+    // The letter is small and the connection new, so there is always room for it.
+    const bool shaken = shake_hands(socket_) == 1;
+    said_ = shaken && write_until(socket_, letter, Clock::now());
+    if (said_ || (!shaken && errno == EAGAIN)) {
+      return Step::more;
+    }
+    why = text_of_error(socket_, errno);
     return Step::failed;
   }
   const auto rest = answer.subspan(heard_);
-  const ssize_t count = recv(socket_.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
+  const ssize_t count = receive_some(socket_, rest);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
     return Step::more;
   }

@@ -32,6 +32,7 @@ class Attempt {
  private:
   Socket socket_;
   bool connected_ = false;
+  bool said_ = false;  // the letter
   bool was_closed_ = false;
   std::size_t heard_ = 0;  // bytes of the answer that have arrived
 };

@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "base/log.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::transport::tcp {
@@ -18,21 +19,27 @@ constexpr std::string_view kNoAnswer = "no answer";
 std::string greet(const Socket& socket, Greeting mine, std::uint32_t rank, Clock::time_point deadline) {
   const auto until = std::min(deadline, Clock::now() + kGreetingLimit);
   Greeting theirs;
-  const bool answers = write_until(socket, bytes_of(mine), until) && read_until(socket, bytes_of(theirs), until) &&
-                       is_answer(theirs, mine, rank) &&
-                       write_until(socket, bytes_of(mine), until);  // the answer came in time
+  bool answers = shakes_hands(socket, until);
+  if (!answers && Clock::now() < until) {
+    return "it has another key, or none, or is no process of this job (" + text_of_error(socket, errno) + ")";
+  }
+  answers = answers && write_until(socket, bytes_of(mine), until) && read_until(socket, bytes_of(theirs), until) &&
+            is_answer(theirs, mine, rank) && write_until(socket, bytes_of(mine), until);  // the answer came in time
   return answers ? "" : Clock::now() < until ? "somebody else answers" : std::string(kNoAnswer);
 }
 
 // `silent`: something accepted a connection and sent nothing.
 Socket try_all(const Card& card, Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
-               bool& silent) {
+               bool& silent, const ConnectionKeys* keys) {
   why.clear();
   mine.nonce = card.nonce;
   for (const auto& [address, port] : card.places) {
     std::string reason;
     Socket socket = connect_until(address, port, std::min(deadline, Clock::now() + kOneTry), reason);
     if (socket.valid()) {
+      if (keys != nullptr) {
+        keys->encrypt(socket, mine, theirs);
+      }
       reason = greet(socket, mine, theirs, deadline);
       if (reason.empty()) {
         return socket;
@@ -81,14 +88,16 @@ std::optional<Card> Card::from_text(std::string_view text) {
   return card;
 }
 
-Socket Card::reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const {
+Socket Card::reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
+                   const ConnectionKeys* keys) const {
   bool silent = false;
-  return try_all(*this, deadline, mine, theirs, why, silent);
+  return try_all(*this, deadline, mine, theirs, why, silent, keys);
 }
 
-bool Card::may_be_running(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const {
+bool Card::may_be_running(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
+                          const ConnectionKeys* keys) const {
   bool silent = false;
-  return try_all(*this, deadline, mine, theirs, why, silent).valid() || silent;
+  return try_all(*this, deadline, mine, theirs, why, silent, keys).valid() || silent;
 }
 
 Listening listen_on(const std::vector<std::string>& addresses, const std::string& who) {
@@ -104,6 +113,15 @@ Listening listen_on(const std::vector<std::string>& addresses, const std::string
     throw Error(ErrorCode::transport, who + "none of this host's addresses can be listened on: " + why);
   }
   return made;
+}
+
+void tell_where(const Listening& listening, bool encrypted) {
+  std::string places;
+  for (const Card::Place& place : listening.card.places) {
+    places += (places.empty() ? "" : ", ") + place.address + " port " + std::to_string(place.port);
+  }
+  log(LogLevel::info, "listening for processes of the job at " + places + "; connections are " +
+                          (encrypted ? "encrypted (TLS 1.3 by the key of the job)" : "not encrypted"));
 }
 
 std::uint64_t random_number() {

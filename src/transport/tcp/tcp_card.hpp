@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "transport/tcp/tcp_greeting.hpp"
+#include "transport/tcp/tcp_keys.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::transport::tcp {
@@ -31,10 +32,12 @@ struct Card {
   /// Makes a connection on which the owner of this card, as rank `theirs`, has answered the greeting `mine`, to which
   /// the card's number is added. Each address is tried once; those that lead nowhere, or to another host with the same
   /// address, are skipped. If the result is not valid, `why` has the reason for each.
-  [[nodiscard]] Socket reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const;
+  /// `keys` encrypt it, unless null.
+  [[nodiscard]] Socket reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
+                             const ConnectionKeys* keys = nullptr) const;
   /// Whether the process answers so, or accepts the connection and sends nothing in time, as a stopped process does.
-  [[nodiscard]] bool may_be_running(Clock::time_point deadline, Greeting mine, std::uint32_t theirs,
-                                    std::string& why) const;
+  [[nodiscard]] bool may_be_running(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
+                                    const ConnectionKeys* keys = nullptr) const;
 };
 
 struct Listening {
@@ -44,6 +47,9 @@ struct Listening {
 /// Listens on those of the addresses where that is possible, with a new number. Error(transport), which begins with
 /// `who`, where it is possible on none.
 [[nodiscard]] Listening listen_on(const std::vector<std::string>& addresses, const std::string& who);
+
+/// Says in the log where this process listens, and whether what it sends is encrypted.
+void tell_where(const Listening& listening, bool encrypted);
 
 [[nodiscard]] std::uint64_t random_number();
 

@@ -134,8 +134,16 @@ std::optional<std::uint64_t> Channel::secret(std::uint32_t lane) const noexcept 
 std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::span<Watched* const> beside) {
   std::vector<pollfd> polled{{wake_.readable().fd(), POLLIN, 0}};
   std::vector<std::pair<std::uint32_t, Peer*>> peers{{0, nullptr}};
+  std::vector<std::size_t> unread;  // places in `polled` of what can be read though the system does not say so
   std::vector<Heard> heard;
   const auto now = Clock::now();
+  const auto add = [&](const Socket& socket, short events, std::uint32_t id, Peer& peer) {
+    if (has_unread(socket)) {
+      unread.push_back(polled.size());
+    }
+    polled.push_back({socket.fd(), events, 0});
+    peers.emplace_back(id, &peer);
+  };
   {
     const ReaderLock list(mutex_);
     for (std::uint32_t id = 0; id < peers_.size(); ++id) {
@@ -148,13 +156,10 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::s
         peer.lane.acknowledge();
       }
       if (peer.lane.socket().valid()) {
-        polled.push_back(
-            {peer.lane.socket().fd(), static_cast<short>(peer.lane.has_more() ? POLLIN | POLLOUT : POLLIN), 0});
-        peers.emplace_back(id, &peer);
+        add(peer.lane.socket(), static_cast<short>(peer.lane.has_more() ? POLLIN | POLLOUT : POLLIN), id, peer);
       }
       if (peer.lane.candidate().valid()) {
-        polled.push_back({peer.lane.candidate().fd(), POLLIN, 0});
-        peers.emplace_back(id, &peer);
+        add(peer.lane.candidate(), POLLIN, id, peer);
       }
       if (peer.lane.will_owe()) {
         wait = std::min(wait, kToOweFor);
@@ -167,8 +172,12 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::s
     one->list(polled);
   }
   begins.push_back(polled.size());
-  if (poll(polled.data(), polled.size(), static_cast<int>(heard.empty() ? wait.count() : 0)) <= 0) {
+  const bool waits = heard.empty() && unread.empty();
+  if (poll(polled.data(), polled.size(), static_cast<int>(waits ? wait.count() : 0)) <= 0 && unread.empty()) {
     return heard;
+  }
+  for (const std::size_t place : unread) {
+    polled[place].revents |= POLLIN;
   }
   if (polled[0].revents != 0) {
     wake_.clear();

@@ -9,6 +9,7 @@
 #include "transport/tcp/tcp_acceptor.hpp"
 #include "transport/tcp/tcp_card.hpp"
 #include "transport/tcp/tcp_descriptors.hpp"
+#include "transport/tcp/tcp_keys.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -16,22 +17,29 @@ namespace {
 constexpr std::chrono::milliseconds kConnectPause{
     50};  // pause before all addresses are tried again, and between checks whether to go on
 
+const std::string kKeyMark = " key ";
+
 std::string host_key_of(int rank) { return "tcp/host/" + std::to_string(rank); }
 std::string key_of(int rank) { return "tcp/" + std::to_string(rank); }
 
 class Connecting {
  public:
   Connecting(const Rendezvous& rendezvous, const TcpOptions& options)
-      : rendezvous_(rendezvous), options_(options), deadline_(Clock::now() + options.timeout) {
+      : rendezvous_(rendezvous),
+        options_(options),
+        keys_(options.keys != nullptr ? options.keys : ConnectionKeys::of_job()),
+        deadline_(Clock::now() + options.timeout) {
     made_.peers.resize(static_cast<std::size_t>(options.world_size));
+    made_.encrypted = keys_ != nullptr;
   }
 
   Connections run() {
     static_cast<void>(own_addresses(options_.interface));  // throws its error before any rank waits
-    rendezvous_.put(host_key_of(options_.rank), host_identity());
+    const std::string key = keys_ == nullptr ? "" : kKeyMark + keys_->check_value();
+    rendezvous_.put(host_key_of(options_.rank), host_identity() + key);
     std::vector<std::string> hosts;
     for (int rank = 0; rank < options_.world_size; ++rank) {
-      hosts.push_back(rank == options_.rank ? host_identity() : read(host_key_of(rank), rank));
+      hosts.push_back(rank == options_.rank ? host_identity() : host_of(rank, key));
       made_.nodes.push_back(
           static_cast<std::uint32_t>(std::find(hosts.begin(), hosts.end(), hosts.back()) - hosts.begin()));
     }
@@ -88,11 +96,32 @@ class Connecting {
   Acceptor listen(bool one_host) const {
     Listening made = listen_on(addresses_for(options_.interface, one_host), me());
     rendezvous_.put(key_of(options_.rank), made.card.to_text());
+    if (!options_.go_on) {  // processes have said so when they began
+      tell_where(made, keys_ != nullptr);
+    }
     const auto rank = static_cast<std::uint32_t>(options_.rank);
     const auto end = static_cast<std::uint32_t>(options_.world_size);
     return {std::move(made.listeners),
             {.nonce = made.card.nonce, .rank = rank},
-            {.first = rank + 1, .end = end, .at_once = 2 * std::size_t{end}}};
+            {.first = rank + 1, .end = end, .at_once = 2 * std::size_t{end}},
+            keys_};
+  }
+
+  // The host of a rank, which must have the same key as this one.
+  std::string host_of(int rank, const std::string& key) const {
+    std::string said = read(host_key_of(rank), rank);
+    const std::size_t mark = std::min(said.find(kKeyMark), said.size());
+    if (said.substr(mark) != key) {
+      const auto what = [](const std::string& of) {
+        return of.empty() ? "no key" : "the key" + of.substr(kKeyMark.size() - 1);
+      };
+      throw Error(ErrorCode::mismatch, me() + "security: rank " + std::to_string(rank) + " has " +
+                                           what(said.substr(mark)) + ", and this rank has " + what(key) +
+                                           " (gradwire key check FILE prints this); set GRADWIRE_KEY to the " +
+                                           "same key on every rank, or on none");
+    }
+    said.resize(mark);
+    return said;
   }
 
   std::string read(const std::string& key, int rank) const {
@@ -122,7 +151,7 @@ class Connecting {
     do {
       look_whether_to_go_on();
       const Greeting mine{.rank = static_cast<std::uint32_t>(options_.rank), .purpose = control ? 1U : 0U};
-      Socket socket = card.reach(deadline_, mine, static_cast<std::uint32_t>(rank), tried);
+      Socket socket = card.reach(deadline_, mine, static_cast<std::uint32_t>(rank), tried, keys_.get());
       if (socket.valid()) {
         set_up(socket, control ? Carries::control : Carries::messages);
         return socket;
@@ -145,6 +174,7 @@ class Connecting {
 
   const Rendezvous& rendezvous_;
   const TcpOptions& options_;
+  std::shared_ptr<const ConnectionKeys> keys_;
   AwakeTime time_;
   Clock::time_point deadline_;
   std::vector<Card> cards_;

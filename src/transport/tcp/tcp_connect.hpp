@@ -17,6 +17,7 @@ struct Connections {
   };
   std::vector<Peer> peers;           // by rank; this rank's is empty
   std::vector<std::uint32_t> nodes;  // of each rank
+  bool encrypted = false;
 };
 
 [[nodiscard]] Connections connect_all(const Rendezvous& rendezvous, const TcpOptions& options);

@@ -31,7 +31,7 @@ void ControlConnection::send(const Note& note, std::chrono::milliseconds limit) 
 std::vector<Note> ControlConnection::take() {
   std::array<std::byte, 4096> buffer;
   while (!ended_) {
-    const ssize_t count = recv(socket_.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    const ssize_t count = receive_some(socket_, buffer);
     if (count > 0) {
       unread_.insert(unread_.end(), buffer.begin(), buffer.begin() + count);
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {

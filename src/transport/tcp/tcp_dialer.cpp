@@ -12,7 +12,8 @@
 
 namespace gradwire::transport::tcp {
 
-Dialer::Dialer(std::uint32_t self) : self_(self), poll_(epoll_create1(EPOLL_CLOEXEC)) {
+Dialer::Dialer(std::uint32_t self, std::shared_ptr<const ConnectionKeys> keys)
+    : self_(self), keys_(std::move(keys)), poll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!poll_.valid()) {
     throw Error(ErrorCode::transport, "tcp: epoll_create1: " + system_text(errno));
   }
@@ -34,6 +35,9 @@ void Dialer::begin(Order order) {
   for (const Card::Place& place : dial.order.card.places) {
     int code = 0;
     if (Socket socket = begin_connecting(place, code); socket.valid()) {
+      if (keys_ != nullptr) {
+        keys_->encrypt(socket, dial.mine, dial.order.who);
+      }
       await(socket, EPOLLOUT, EPOLL_CTL_ADD);
       dial.tries.push_back({.attempt = Attempt(std::move(socket))});
     }

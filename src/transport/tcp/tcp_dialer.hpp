@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "transport/tcp/tcp_attempt.hpp"
 #include "transport/tcp/tcp_card.hpp"
 #include "transport/tcp/tcp_greeting.hpp"
+#include "transport/tcp/tcp_keys.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::transport::tcp {
@@ -28,8 +30,8 @@ class Dialer {
     Socket socket = {};  // the connection on which it has answered; not valid: the attempt failed
   };
 
-  /// `self` is the rank that its greetings name.
-  explicit Dialer(std::uint32_t self);
+  /// `self` is the rank that its greetings name; `keys` encrypt its connections, unless null.
+  Dialer(std::uint32_t self, std::shared_ptr<const ConnectionKeys> keys);
 
   /// Begins to dial all addresses of a process at once; the first one at which the process answers is used.
   void begin(Order order);
@@ -57,6 +59,7 @@ class Dialer {
   [[nodiscard]] Attempt::Step move(Dial& dial, Try& one) const;
 
   std::uint32_t self_;
+  std::shared_ptr<const ConnectionKeys> keys_;
   Socket poll_;
   std::list<Dial> dials_;
 };

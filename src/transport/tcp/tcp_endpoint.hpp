@@ -25,7 +25,7 @@ class TcpTransport final : public Transport, public RequestSink {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int world_size() const noexcept override { return static_cast<int>(peers_.size()); }
   [[nodiscard]] TransportCapabilities capabilities() const override {
-    return {.receives_at_most = true, .emulation = {}};
+    return {.receives_at_most = true, .encrypted = encrypted_, .emulation = {}};
   }
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_; }
 
@@ -69,11 +69,14 @@ class TcpTransport final : public Transport, public RequestSink {
   void throw_if_aborted() const;
   /// Waits for one of the connections, then sends and receives as much as possible.
   void move(Clock::time_point deadline);
+  bool take_unread();
+  void take(int rank);
   void hear(int rank);
   void check_peer_ended(int rank);
   [[nodiscard]] std::string awaited_ranks() const;
 
   int rank_;
+  bool encrypted_ = false;
   std::vector<std::uint32_t> nodes_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; this rank's is null
   Socket poll_;

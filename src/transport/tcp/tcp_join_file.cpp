@@ -145,7 +145,7 @@ void check_folder_of(const fs::path& file) {
 
 // A process that accepts connections but does not answer may be stopped. All processes are asked at the same time,
 // since others may answer at once.
-void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines) {
+void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines, const ConnectionKeys* keys) {
   Mutex mutex;
   std::string found;  // under mutex, until the threads have ended
   std::atomic<std::size_t> next = 0;
@@ -155,7 +155,7 @@ void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines
       const Acquaintance& process = lines[i].process;
       const Greeting mine{.rank = kFirstToken, .purpose = 1};
       std::string why;
-      if (process.card.may_be_running(Clock::now() + kLookAtOne, mine, process.id, why)) {
+      if (process.card.may_be_running(Clock::now() + kLookAtOne, mine, process.id, why, keys)) {
         const MutexLock lock(mutex);
         over = true;
         found = "its process " + std::to_string(process.id) +
@@ -184,15 +184,15 @@ void say(LogLevel level, const std::string& text) {
   }
 }
 
-void check_join_file_is_free(const fs::path& file) {
+void check_join_file_is_free(const fs::path& file, const ConnectionKeys* keys) {
   check_folder_of(file);
   std::error_code error;
   if (fs::symlink_status(file, error).type() != fs::file_type::not_found) {
-    refuse_where_one_lives(file, read_lines(file, text_of(file, open_own(file, O_RDONLY))));
+    refuse_where_one_lives(file, read_lines(file, text_of(file, open_own(file, O_RDONLY))), keys);
   }
 }
 
-JoinFileClaim::JoinFileClaim(fs::path file) : file_(std::move(file)) {
+JoinFileClaim::JoinFileClaim(fs::path file, const ConnectionKeys* keys) : file_(std::move(file)) {
   check_folder_of(file_);
   held_ = checked_own(file_, Socket(open_to_write(file_, O_RDWR | O_NONBLOCK, Readers::owner)));
   const bool other = flock(held_.fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -201,7 +201,7 @@ JoinFileClaim::JoinFileClaim(fs::path file) : file_(std::move(file)) {
     refuse("the join file " + file_.string() +
            " is that of another job, which starts at this moment; name another one");
   }
-  refuse_where_one_lives(file_, read_lines(file_, text_of(file_, held_)));
+  refuse_where_one_lives(file_, read_lines(file_, text_of(file_, held_)), keys);
 }
 
 JoinFileClaim::~JoinFileClaim() {
@@ -243,7 +243,7 @@ void append_to_join_file(const fs::path& file, const Acquaintance& process) {
   }
 }
 
-void remove_join_file_if_last(const fs::path& file, const Acquaintance& own) noexcept {
+void remove_join_file_if_last(const fs::path& file, const Acquaintance& own, const ConnectionKeys* keys) noexcept {
   try {
     constexpr std::chrono::seconds kAtMost{3};
     const Clock::time_point deadline = Clock::now() + kAtMost;
@@ -254,7 +254,8 @@ void remove_join_file_if_last(const fs::path& file, const Acquaintance& own) noe
       const Greeting mine{.rank = kFirstToken, .purpose = 1};
       if (line.process.id == own.id && line.process.card.nonce == own.card.nonce) {
         has_own = true;
-      } else if (Clock::now() >= deadline || line.process.card.may_be_running(deadline, mine, line.process.id, why)) {
+      } else if (Clock::now() >= deadline ||
+                 line.process.card.may_be_running(deadline, mine, line.process.id, why, keys)) {
         return;
       }
     }

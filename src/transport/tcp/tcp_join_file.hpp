@@ -16,14 +16,15 @@ void say(LogLevel level, const std::string& text);
 
 /// Throws Error(invalid_argument) where the folder is missing, the file is no join file, or a process named in it
 /// answers or accepts connections: then another job uses it.
-void check_join_file_is_free(const std::filesystem::path& file);
+/// `keys` are those of the caller's job; null: none.
+void check_join_file_is_free(const std::filesystem::path& file, const ConnectionKeys* keys = nullptr);
 
 /// Claims the file for process 0 at the start: no other job gets it until it is written and this object is gone. The
 /// file exists, empty, from here on; if nothing is written to it, it is removed again.
 class JoinFileClaim {
  public:
   /// Throws the errors of check_join_file_is_free(), also where another job has claimed the file.
-  explicit JoinFileClaim(std::filesystem::path file);
+  explicit JoinFileClaim(std::filesystem::path file, const ConnectionKeys* keys = nullptr);
   JoinFileClaim(const JoinFileClaim&) = delete;
   JoinFileClaim& operator=(const JoinFileClaim&) = delete;
   ~JoinFileClaim();
@@ -42,7 +43,8 @@ void append_to_join_file(const std::filesystem::path& file, const Acquaintance& 
 /// Removes the file if process `own` stands in it and no other one that does answers or accepts connections. To be
 /// called once `own` no longer listens, so that the last of several processes that end at once finds nobody. What
 /// prevents it leaves the file there, and takes 3 s at most.
-void remove_join_file_if_last(const std::filesystem::path& file, const Acquaintance& own) noexcept;
+void remove_join_file_if_last(const std::filesystem::path& file, const Acquaintance& own,
+                              const ConnectionKeys* keys = nullptr) noexcept;
 
 /// The processes in the file, with empty names. Error(invalid_argument) where the file is missing, empty or not to be
 /// trusted; Error(mismatch) where it is of another version.

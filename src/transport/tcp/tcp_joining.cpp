@@ -33,6 +33,7 @@ class Joining {
   explicit Joining(const JoinOptions& options)
       : options_(options),
         token_(kFirstToken + 1 + static_cast<std::uint32_t>(random_number() % (kEndOfTokens - kFirstToken - 1))),
+        keys_(options.keys != nullptr ? options.keys : ConnectionKeys::of_job()),
         deadline_(Clock::now() + options.timeout) {}
 
   Seat run() {
@@ -146,6 +147,9 @@ class Joining {
   // Waits until the socket can be read; false: nothing came in time.
   bool wait_for(const Socket& socket) {
     for (const auto end = until(); Clock::now() < end; tell_of_waiting()) {
+      if (has_unread(socket)) {
+        return true;
+      }
       const auto step = std::chrono::ceil<std::chrono::milliseconds>(std::min(end, tells_at_) - Clock::now());
       pollfd entry{.fd = socket.fd(), .events = POLLIN, .revents = 0};
       if (poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(step.count(), 0))) > 0) {
@@ -168,7 +172,7 @@ class Joining {
     for (const bool control : {true, false}) {
       Socket& lane = control ? lanes.prompt : lanes.bulk;
       std::string tried;
-      lane = process.card.reach(until(), {.rank = token_, .purpose = control ? 1U : 0U}, id, tried);
+      lane = process.card.reach(until(), {.rank = token_, .purpose = control ? 1U : 0U}, id, tried, keys_.get());
       if (!lane.valid()) {
         check_for_one_descriptor("to join: ");
         why_ = name_of(id) + " does not answer; where it is stopped, end it (" + tried + ")";
@@ -246,13 +250,15 @@ class Joining {
   }
 
   Seat seat() {
+    tell_where(listening_, keys_ != nullptr);
     Seat seat{.self = self_,
               .start = start_,
               .own = own_,
               .others = {},
               .listeners = std::move(listening_.listeners),
               .witnesses = std::move(witnesses_),
-              .agent = {}};
+              .agent = {},
+              .keys = keys_};
     for (auto& [id, process] : known_) {
       const auto held = held_.find(id);
       if (held == held_.end() && id >= start_ && process.state != State::ended) {
@@ -267,6 +273,7 @@ class Joining {
 
   const JoinOptions& options_;
   std::uint32_t token_;
+  std::shared_ptr<const ConnectionKeys> keys_;
   Clock::time_point deadline_;
   Clock::time_point attempt_ends_;
   std::optional<Clock::time_point> asks_until_;

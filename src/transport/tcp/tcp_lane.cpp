@@ -146,10 +146,7 @@ void TcpLane::flush() noexcept {
     };
     fill(parts[0], first.subspan(of_first));
     fill(parts[1], second.subspan(staged_sent_ - of_first));
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
-    const ssize_t count = sendmsg(socket_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t count = send_some(socket_, parts);
     if (count < 0 && errno == EINTR) {
       continue;
     }
@@ -174,7 +171,7 @@ bool TcpLane::fill(const Socket& socket, PacketReader& reader, std::size_t& most
   // may be refused here.
   std::vector<std::byte> buffer(kPiece);
   while (most_bytes > 0) {
-    const ssize_t count = recv(socket.fd(), buffer.data(), std::min(buffer.size(), most_bytes), MSG_DONTWAIT);
+    const ssize_t count = receive_some(socket, std::span(buffer).first(std::min(buffer.size(), most_bytes)));
     if (count > 0) {
       reader.add(std::span(buffer).first(static_cast<std::size_t>(count)));
       most_bytes -= static_cast<std::size_t>(count);

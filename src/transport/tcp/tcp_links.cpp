@@ -19,6 +19,9 @@ constexpr std::size_t index_of(Processes::Lane lane) { return lane == Processes:
 
 Links::Links(Own own) : own_(std::move(own)) {
   own_.witnesses->begin(own_.self);
+  if (own_.keys != nullptr) {
+    own_.agent.reset();  // it has no TLS, and what it says in clear text would be anybody's word
+  }
   if (own_.agent != nullptr &&
       (own_.witnesses->page() == nullptr || !own_.agent->begin(own_.self, *own_.witnesses->page()))) {
     own_.agent.reset();
@@ -28,7 +31,7 @@ Links::Links(Own own) : own_(std::move(own)) {
 void Links::start() {
   reception_ = std::make_unique<Reception>(
       std::move(own_.listeners), Greeting{.nonce = own_.card.nonce, .rank = own_.self},
-      own_.knock ? kEndOfTokens : kFirstToken,
+      own_.knock ? kEndOfTokens : kFirstToken, own_.keys,
       Reception::Host{.came = [this](Accepted accepted) { came(std::move(accepted)); },
                       .made = [this](Dialer::Made made_one) { made(std::move(made_one)); }});
 }
@@ -231,7 +234,7 @@ void Links::came(Accepted accepted) {
   const MutexLock lock(mutex_);
   const auto found = peers_.find(who);
   if (found == peers_.end() || found->second.over || closed_ ||
-      (trusts_resets_ && accepted.purpose != Purpose::agent)) {
+      (accepted.purpose == Purpose::agent ? own_.keys != nullptr : trusts_resets_.load())) {
     return;
   }
   set_up(accepted.socket, Carries::lane);

@@ -36,6 +36,7 @@ class Links {
     std::vector<Listener> listeners = {};
     std::shared_ptr<witness::Witnesses> witnesses = {};
     std::shared_ptr<witness::Agent> agent = {};         // none: only processes of this host see its end
+    std::shared_ptr<const ConnectionKeys> keys = {};    // encrypt all connections; null: they are in clear text
     std::function<void(Accepted accepted)> knock = {};  // takes connections of joiners; empty: no one can join
   };
 
@@ -64,7 +65,8 @@ class Links {
   void end() noexcept;
   void enter(std::uint32_t epoch) noexcept;
   void count(std::uint64_t step) noexcept;
-  void trust_resets() noexcept { trusts_resets_ = true; }
+  /// Does nothing where connections are encrypted: anybody on the network can reset them.
+  void trust_resets() noexcept { trusts_resets_ = own_.keys == nullptr; }
 
  private:
   static constexpr std::chrono::milliseconds kAnew{1000};        // a break is reported only if it lasts longer

@@ -64,9 +64,13 @@ std::vector<Acquaintance> introduce(const Rendezvous& rendezvous, const TcpOptio
 }  // namespace
 }  // namespace tcp
 
-std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, const TcpOptions& options,
+std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, const TcpOptions& given,
                                               ProcessesOptions more) {
   using tcp::Acquaintance;
+  TcpOptions options = given;
+  if (options.keys == nullptr) {
+    options.keys = tcp::ConnectionKeys::of_job();
+  }
   const bool open = !more.join_file.empty();
   const bool one_host = !open && tcp::on_one_host(rendezvous, options);
   std::optional<Error> problem;
@@ -80,13 +84,14 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
     tcp::check_descriptors(size - 1, tcp::kOfProcess + of_world,
                            more.worlds ? "rank " + std::to_string(rank) + ": " : "");
     if (open && rank == 0) {
-      claim.emplace(more.join_file);
+      claim.emplace(more.join_file, options.keys.get());
     }
     listening = tcp::listen_on(tcp::addresses_for(options.interface, one_host), "for processes of the job: ");
   } catch (const Error& error) {
     problem = error;  // the other ranks must learn it, too
   }
   own.card = listening.card;
+  options.go_on = options.go_on ? options.go_on : [] {};
   auto witnesses = std::make_shared<witness::Witnesses>(own.card.nonce);
   own.host = tcp::host_identity();
   own.witness = witnesses->name();
@@ -94,6 +99,7 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
   if (problem) {
     throw Error(*problem);
   }
+  tcp::tell_where(listening, options.keys != nullptr);
   tcp::Connections made = tcp::connect_all(rendezvous, options);
   tcp::Seat seat{.self = rank,
                  .start = size,
@@ -102,6 +108,7 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
                  .listeners = std::move(listening.listeners),
                  .witnesses = std::move(witnesses),
                  .agent = std::move(more.agent),
+                 .keys = options.keys,
                  .join_file = more.join_file};
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i != rank) {

@@ -31,18 +31,20 @@ constexpr Id kMostMissed = 1000;  // most ids of joiners that ended before this 
 // Removes the join file where the last process of a job ends by itself.
 class JoinFileEnd {
  public:
-  JoinFileEnd(std::string file, const Acquaintance& own) : file_(std::move(file)), own_(own) {}
+  JoinFileEnd(std::string file, const Acquaintance& own, std::shared_ptr<const ConnectionKeys> keys)
+      : file_(std::move(file)), own_(own), keys_(std::move(keys)) {}
   JoinFileEnd(const JoinFileEnd&) = delete;
   JoinFileEnd& operator=(const JoinFileEnd&) = delete;
   ~JoinFileEnd() {
     if (!file_.empty()) {
-      remove_join_file_if_last(file_, own_);
+      remove_join_file_if_last(file_, own_, keys_.get());
     }
   }
 
  private:
   std::string file_;
   Acquaintance own_;
+  std::shared_ptr<const ConnectionKeys> keys_;
 };
 
 class TcpProcesses final : public Processes {
@@ -52,7 +54,8 @@ class TcpProcesses final : public Processes {
         start_(seat.start),
         interface_(std::move(interface)),
         on_loss_(std::move(on_loss)),
-        join_file_end_(std::move(seat.join_file), seat.own),
+        join_file_end_(std::move(seat.join_file), seat.own, seat.keys),
+        keys_(seat.keys),
         own_(std::move(seat.own)),
         links_({.self = self_,
                 .card = own_.card,
@@ -60,6 +63,7 @@ class TcpProcesses final : public Processes {
                 .listeners = std::move(seat.listeners),
                 .witnesses = std::move(seat.witnesses),
                 .agent = std::move(seat.agent),
+                .keys = std::move(seat.keys),
                 .knock = open ? [this](Accepted accepted) { door_->knock(std::move(accepted)); }
                               : std::function<void(Accepted)>()}) {
     number_process(self_);
@@ -131,6 +135,7 @@ class TcpProcesses final : public Processes {
     }
   }
   void trust_resets() noexcept override { links_.trust_resets(); }
+  [[nodiscard]] bool encrypted() const noexcept override { return keys_ != nullptr; }
   void note_loss() noexcept override {
     if (on_loss_) {
       on_loss_();
@@ -169,6 +174,7 @@ class TcpProcesses final : public Processes {
   const std::string interface_;
   const std::function<void()> on_loss_;
   const JoinFileEnd join_file_end_;  // after the listeners, which are closed then
+  const std::shared_ptr<const ConnectionKeys> keys_;
   const Acquaintance own_;
   Letters letters_;
   mutable Mutex mutex_;
@@ -333,7 +339,8 @@ std::shared_ptr<Transport> TcpProcesses::connect(std::span<const Id> members, st
                            .world_size = static_cast<int>(members.size()),
                            .interface = interface_,
                            .timeout = timeout,
-                           .go_on = go_on};
+                           .go_on = go_on,
+                           .keys = keys_};
   auto transport = make_tcp(rendezvous, options);
   letters_.forget(epoch);
   return transport;

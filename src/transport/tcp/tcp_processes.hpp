@@ -32,6 +32,7 @@ struct JoinOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   std::chrono::milliseconds first_word{std::chrono::seconds(5)};  // after this it logs for which process it waits
   std::shared_ptr<witness::Agent> agent = {};                     // this process's agent
+  std::shared_ptr<const tcp::ConnectionKeys> keys = {};           // the job's; null: those of GRADWIRE_KEY
 };
 /// Makes this process join a running job. Afterwards it knows all others, they know it, and others may join by it.
 /// Error(timeout) where no process in the file answers, or where one, which is named, does not answer until the

@@ -17,8 +17,9 @@ constexpr std::size_t kMostAtOnce = 64;  // connections of processes that know t
 
 }  // namespace
 
-Reception::Reception(std::vector<Listener> listeners, const Greeting& own, std::uint32_t end, Host host)
-    : own_(own), end_(end), host_(std::move(host)), dialer_(own.rank) {
+Reception::Reception(std::vector<Listener> listeners, const Greeting& own, std::uint32_t end,
+                     std::shared_ptr<const ConnectionKeys> keys, Host host)
+    : own_(own), end_(end), keys_(std::move(keys)), host_(std::move(host)), dialer_(own.rank, keys_) {
   dialer_.watch(wake_.readable());
   thread_ = std::thread([this, taken = std::move(listeners)]() mutable { run(std::move(taken)); });
 }
@@ -44,7 +45,7 @@ void Reception::dial(Dialer::Order order) {
 void Reception::run(std::vector<Listener> listeners) noexcept {
   const memory::BackgroundThread background;
   Acceptor acceptor(std::move(listeners), own_,
-                    {.first = 0, .end = end_, .at_once = kMostAtOnce, .last = Purpose::agent});
+                    {.first = 0, .end = end_, .at_once = kMostAtOnce, .last = Purpose::agent}, keys_);
   Clock::time_point warns_at = Clock::now();
   while (!closed_) {
     try {

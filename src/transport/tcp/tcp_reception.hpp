@@ -23,8 +23,9 @@ class Reception {
     std::function<void(Dialer::Made made)> made;
   };
 
-  /// `end`: the ranks that visitors may name are below it.
-  Reception(std::vector<Listener> listeners, const Greeting& own, std::uint32_t end, Host host);
+  /// `end`: the ranks that visitors may name are below it. `keys` encrypt all connections, unless null.
+  Reception(std::vector<Listener> listeners, const Greeting& own, std::uint32_t end,
+            std::shared_ptr<const ConnectionKeys> keys, Host host);
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
   ~Reception();
@@ -39,6 +40,7 @@ class Reception {
 
   Greeting own_;
   std::uint32_t end_;
+  std::shared_ptr<const ConnectionKeys> keys_;
   Host host_;
   WakeUp wake_;
   std::atomic<bool> closed_ = false;

@@ -26,7 +26,8 @@ struct Seat {
   std::vector<Listener> listeners = {};
   std::shared_ptr<witness::Witnesses> witnesses = {};
   std::shared_ptr<witness::Agent> agent = {};
-  std::string join_file = {};  // the last process of the job removes it; empty: none
+  std::shared_ptr<const ConnectionKeys> keys = {};  // encrypt all connections; null: they are in clear text
+  std::string join_file = {};                       // the last process of the job removes it; empty: none
 };
 
 /// `open`: other processes may join.

@@ -22,6 +22,7 @@
 #include <system_error>
 
 #include "gradwire/error.hpp"
+#include "transport/tcp/tcp_secure_link.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -86,12 +87,59 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> numeric(const std::string& addres
   return {found, &freeaddrinfo};
 }
 
+// Then the next bytes must come from the other side.
+bool in_handshake(const Socket& socket) { return socket.secure() != nullptr && socket.secure()->in_handshake(); }
+
 }  // namespace
 
 Socket::~Socket() {
   if (fd_ >= 0) {
     close(fd_);
   }
+}
+
+void Socket::Frees::operator()(SecureLink* secure) const noexcept { delete secure; }
+
+void Socket::encrypt(std::unique_ptr<SecureLink> secure) noexcept { secure_.reset(secure.release()); }
+
+ssize_t send_some(const Socket& socket, std::span<const iovec> parts) noexcept {
+  if (socket.secure() != nullptr) {
+    return socket.secure()->send(socket.fd(), parts);
+  }
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  message.msg_iovlen = parts.size();
+  return sendmsg(socket.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+ssize_t receive_some(const Socket& socket, std::span<const iovec> parts) noexcept {
+  if (socket.secure() != nullptr) {
+    return socket.secure()->receive(socket.fd(), parts);
+  }
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  message.msg_iovlen = parts.size();
+  return recvmsg(socket.fd(), &message, MSG_DONTWAIT);
+}
+
+ssize_t receive_some(const Socket& socket, std::span<std::byte> data) noexcept {
+  const iovec part{data.data(), data.size()};
+  return receive_some(socket, std::span(&part, 1));
+}
+
+bool has_unread(const Socket& socket) noexcept { return socket.secure() != nullptr && socket.secure()->unread(); }
+
+bool holds_sent(const Socket& socket) noexcept { return socket.secure() != nullptr && socket.secure()->holds_sent(); }
+
+int shake_hands(const Socket& socket) noexcept {
+  return socket.secure() == nullptr ? 1 : socket.secure()->shake_hands(socket.fd());
+}
+
+std::string text_of_error(const Socket& socket, int code) {
+  if (code != EPROTO || socket.secure() == nullptr) {
+    return system_text(code);
+  }
+  return "TLS failed: bytes were changed on their way, or it has another key (" + socket.secure()->failure() + ")";
 }
 
 std::string system_text(int code) { return std::system_category().message(code); }
@@ -206,12 +254,24 @@ Socket connect_until(const std::string& address, std::uint16_t port, Clock::time
   return socket;
 }
 
+bool shakes_hands(const Socket& socket, Clock::time_point deadline) noexcept {
+  while (shake_hands(socket) != 1) {
+    if (errno != EAGAIN || poll_until(socket.fd(), POLLIN, deadline) <= 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool write_until(const Socket& socket, std::span<const std::byte> data, Clock::time_point deadline) {
   while (!data.empty()) {
-    const ssize_t count = send(socket.fd(), data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const iovec part{const_cast<std::byte*>(data.data()),
+                     data.size()};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    const ssize_t count = send_some(socket, std::span(&part, 1));
     if (count >= 0) {
       data = data.subspan(static_cast<std::size_t>(count));
-    } else if ((errno != EAGAIN && errno != EINTR) || poll_until(socket.fd(), POLLOUT, deadline) <= 0) {
+    } else if ((errno != EAGAIN && errno != EINTR) ||
+               poll_until(socket.fd(), in_handshake(socket) ? POLLIN : POLLOUT, deadline) <= 0) {
       return false;
     }
   }
@@ -220,7 +280,7 @@ bool write_until(const Socket& socket, std::span<const std::byte> data, Clock::t
 
 bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline, const Socket& woken) {
   while (!data.empty()) {
-    const ssize_t count = recv(socket.fd(), data.data(), data.size(), MSG_DONTWAIT);
+    const ssize_t count = receive_some(socket, data);
     if (count > 0) {
       data = data.subspan(static_cast<std::size_t>(count));
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR) ||
@@ -256,6 +316,9 @@ void set_up(const Socket& socket, Carries what) {
 }
 
 bool is_at_end(const Socket& socket) noexcept {
+  if (has_unread(socket)) {
+    return false;
+  }
   std::byte any{};
   const ssize_t count = ::recv(socket.fd(), &any, 1, MSG_PEEK | MSG_DONTWAIT);
   return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);

@@ -1,12 +1,15 @@
 // A socket, and the few calls that the TCP transport makes on it. Failures are Error(transport) with the system's own
-// text.
+// text. All bytes of connections between processes go through send_some() and receive_some(), which encrypt them where
+// the job has a key.
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,21 +20,32 @@ namespace gradwire::transport::tcp {
 
 using Clock = std::chrono::steady_clock;
 
+class SecureLink;
+
 class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd) noexcept : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)), secure_(std::move(other.secure_)) {}
   Socket& operator=(Socket&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(secure_, other.secure_);
     return *this;
   }
   ~Socket();
   [[nodiscard]] int fd() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
+  /// From here on everything that is sent and received over it is encrypted.
+  void encrypt(std::unique_ptr<SecureLink> secure) noexcept;
+  /// Null: nothing is encrypted.
+  [[nodiscard]] SecureLink* secure() const noexcept { return secure_.get(); }
 
  private:
+  struct Frees {
+    void operator()(SecureLink* secure) const noexcept;
+  };
   int fd_ = -1;
+  std::unique_ptr<SecureLink, Frees> secure_;
 };
 
 /// The system's text of an error, such as "Connection refused".
@@ -66,6 +80,24 @@ struct Listener {
 /// Connects; if that fails, the result is not valid, and `why` says why.
 [[nodiscard]] Socket connect_until(const std::string& address, std::uint16_t port, Clock::time_point deadline,
                                    std::string& why);
+
+/// As sendmsg() and recvmsg(), without waiting and without signals. Where send_some() says EAGAIN, the next call must
+/// begin with the same bytes. EPROTO where the other side has another key, or bytes were changed on their way.
+[[nodiscard]] ssize_t send_some(const Socket& socket, std::span<const iovec> parts) noexcept;
+[[nodiscard]] ssize_t receive_some(const Socket& socket, std::span<const iovec> parts) noexcept;
+[[nodiscard]] ssize_t receive_some(const Socket& socket, std::span<std::byte> data) noexcept;
+/// Whether receive_some() may return something though the system does not say that the socket can be read. To be asked
+/// before each wait for a socket from which not everything was read.
+[[nodiscard]] bool has_unread(const Socket& socket) noexcept;
+/// Whether send_some() has taken bytes that do not count as sent yet, so that the next call must begin with them.
+[[nodiscard]] bool holds_sent(const Socket& socket) noexcept;
+/// Makes the handshake of an encrypted connection as far as it goes, without waiting. 1: it is over, or there is none;
+/// otherwise -1 and errno, which is EAGAIN until more can be read.
+[[nodiscard]] int shake_hands(const Socket& socket) noexcept;
+/// The same until the deadline.
+[[nodiscard]] bool shakes_hands(const Socket& socket, Clock::time_point deadline) noexcept;
+/// The text of an error of these calls.
+[[nodiscard]] std::string text_of_error(const Socket& socket, int code);
 
 /// Writes or reads all bytes, or returns false, also when `woken` can be read. Nothing else may use the connection
 /// meanwhile.

@@ -56,10 +56,7 @@ bool Stream::flush() {
         parts[count++] = {const_cast<std::byte*>(each.data) + done, each.header.bytes - done};
       }
     }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t written = sendmsg(socket_.fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t written = send_some(socket_, std::span(parts).first(count));
     if (written < 0) {
       if (errno == EINTR) {
         continue;
@@ -67,7 +64,7 @@ bool Stream::flush() {
       if (errno == EAGAIN) {
         return false;
       }
-      end(system_text(errno));
+      end(text_of_error(socket_, errno));
       return true;
     }
     for (auto left = static_cast<std::uint64_t>(written); !outgoing_.empty();) {
@@ -109,16 +106,13 @@ bool Stream::take() {
     if (reads_header) {
       parts[count++] = {raw(next) + known, sizeof(Header) - known};
     }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t got = recvmsg(socket_.fd(), &message, MSG_DONTWAIT);
+    const ssize_t got = receive_some(socket_, std::span(parts).first(count));
     if (got < 0 && errno == EINTR) {
       continue;
     }
     if (got <= 0) {
       if (got == 0 || errno != EAGAIN) {
-        end(got == 0 ? "its connection was closed" : system_text(errno));
+        end(got == 0 ? "its connection was closed" : text_of_error(socket_, errno));
       }
       return taken > 0;
     }
@@ -226,7 +220,7 @@ void Stream::withdraw(Request& request) {
     if (found == outgoing_.end()) {
       return;
     }
-    if (found->sent == 0) {
+    if (found->sent == 0 && !holds_sent(socket_)) {
       outgoing_.erase(found);
       return;
     }

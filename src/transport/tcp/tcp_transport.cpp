@@ -25,6 +25,7 @@ constexpr std::uint64_t kWake = ~std::uint64_t{0};
 TcpTransport::TcpTransport(const Rendezvous& rendezvous, const TcpOptions& options)
     : rank_(options.rank), poll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   Connections made = connect_all(rendezvous, options);
+  encrypted_ = made.encrypted;
   nodes_ = std::move(made.nodes);
   peers_.resize(made.peers.size());
   answers_.resize(made.peers.size());
@@ -136,8 +137,34 @@ bool TcpTransport::progress(std::chrono::microseconds wait) {
   return any;
 }
 
+// Takes what TLS has already read from the system, which therefore does not report it. Returns whether there was any.
+bool TcpTransport::take_unread() {
+  bool any = false;
+  for (int rank = 0; encrypted_ && rank < world_size(); ++rank) {
+    Peer* const peer = peers_[static_cast<std::size_t>(rank)].get();
+    if (peer != nullptr && has_unread(peer->stream.socket()) && peer->stream.ended().empty()) {
+      any = true;
+      take(rank);
+    }
+    if (peer != nullptr && has_unread(peer->control.socket()) && !peer->unheard) {
+      any = true;
+      hear(rank);
+    }
+  }
+  return any;
+}
+
+void TcpTransport::take(int rank) {
+  Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+  peer.stream.take();
+  if (!peer.stream.ended().empty()) {
+    watch(rank, false, 0, EPOLL_CTL_DEL);
+  }
+}
+
 void TcpTransport::move(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  const bool unread = take_unread();
+  const auto left = unread ? 0 : std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   std::array<epoll_event, 64> events{};
   const int count = epoll_wait(poll_.fd(), events.data(), static_cast<int>(events.size()),
                                static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
@@ -152,11 +179,7 @@ void TcpTransport::move(Clock::time_point deadline) {
       continue;
     }
     want(rank);
-    Peer& peer = *peers_[static_cast<std::size_t>(rank)];
-    peer.stream.take();
-    if (!peer.stream.ended().empty()) {
-      watch(rank, false, 0, EPOLL_CTL_DEL);
-    }
+    take(rank);
   }
   for (int rank = 0; rank < world_size(); ++rank) {
     if (peers_[static_cast<std::size_t>(rank)]) {

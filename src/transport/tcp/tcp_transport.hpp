@@ -12,6 +12,10 @@
 
 namespace gradwire::transport {
 
+namespace tcp {
+class ConnectionKeys;
+}
+
 /// A key-value store for texts of ranks to each other. make_tcp() passes its errors on unchanged.
 struct Rendezvous {
   std::function<void(const std::string& key, const std::string& value)> put;
@@ -25,10 +29,12 @@ struct TcpOptions {
   std::string interface = {};                                  // the only interface to use, such as "eth0"; empty: all
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for each wait while the transport is made
   std::function<void()> go_on = {};  // called often while it waits for others; an exception ends the wait
+  std::shared_ptr<const tcp::ConnectionKeys> keys = {};  // encrypt all connections; null: those of GRADWIRE_KEY
 };
 
 /// Collective: returns when this rank is connected to all others. Uses the keys "tcp/<rank>" of the rendezvous, which
 /// must be new. Error(timeout) that names the rank that did not come.
+/// Where GRADWIRE_KEY is set, all connections are encrypted; Error(mismatch) where a rank has another key, or none.
 [[nodiscard]] std::shared_ptr<Transport> make_tcp(const Rendezvous& rendezvous, const TcpOptions& options);
 
 }  // namespace gradwire::transport
