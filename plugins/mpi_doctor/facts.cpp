@@ -23,6 +23,7 @@
 #include "security/job_key.hpp"
 #include "security/key_file.hpp"
 #include "security/key_schedule.hpp"
+#include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::doctor {
 namespace {
@@ -180,6 +181,14 @@ void read_key(KeyFile& key) {
   }
 }
 
+void read_addresses(Facts& facts) {
+  try {
+    facts.addresses = transport::tcp::addresses_for(environment("GRADWIRE_SOCKET_IFNAME").value_or(""), false);
+  } catch (const Error& error) {
+    facts.environment_errors.emplace_back(error.what());
+  }
+}
+
 }  // namespace
 
 std::string text_of(const fs::path& file) {
@@ -262,6 +271,7 @@ Facts read_facts(const ToolFacts& told, const fs::path& root) {
     read_variables(facts);
     read_policy(facts.policy);
     read_key(facts.key);
+    read_addresses(facts);
     for (PreloadFile preload : told.preloads) {
       if (!preload.path.empty()) {
         preload.fingerprint = plan::fingerprint_of(read_file(preload.path, kLargestLibrary, preload.name));

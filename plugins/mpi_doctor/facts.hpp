@@ -52,6 +52,7 @@ struct Facts {
   std::vector<PreloadFile> preloads;
   PolicyFile policy;
   KeyFile key;
+  std::vector<std::string> addresses;  // where gradwire's own connections would listen in a job of several hosts
   std::map<std::string, std::string> variables;  // GRADWIRE_*, OMP_NUM_THREADS
   std::vector<std::string> environment_errors;   // environment_problems()
   std::vector<std::string> unwritable;           // places named by variables that cannot be written, and why

@@ -39,6 +39,7 @@ std::string to_json(const Facts& facts) {
       {"policy",
        {{"path", facts.policy.path}, {"fingerprint", facts.policy.fingerprint}, {"error", facts.policy.error}}},
       {"key", {{"check", facts.key.check}, {"error", facts.key.error}}},
+      {"addresses", facts.addresses},
       {"variables", facts.variables},
       {"environment_errors", facts.environment_errors},
       {"unwritable", facts.unwritable},
@@ -80,6 +81,7 @@ Facts facts_from_json(const std::string& text) {
                   .error = policy.value("error", "")};
   const json key = from.value("key", json::object());
   facts.key = {.check = key.value("check", ""), .error = key.value("error", "")};
+  facts.addresses = from.value("addresses", std::vector<std::string>());
   take(from, "variables", facts.variables);
   take(from, "environment_errors", facts.environment_errors);
   take(from, "unwritable", facts.unwritable);

@@ -153,11 +153,35 @@ void find_in_keys(const std::vector<Facts>& facts, Findings& findings) {
       facts.front().key.check.empty()
           ? "not encrypted, no rank has a key: who listens on the network sees the gradients (gradwire key new)"
           : "what sessions, communicators and tables in host memory send, and calls that the drop-in for MPI "
-            "compresses, "
-            "with the key " +
+            "compresses, with the key " +
                 facts.front().key.check +
-                "; calls that pass, other drop-ins, device memory and sessions over Processes do without and say so",
+                "; calls that pass, and other drop-ins, do without and say so; device memory and elastic steps over "
+                "MPI refuse it",
       findings);
+}
+
+// Says where strangers could connect to. Nothing of gradwire listens in a job whose ranks meet by MPI alone.
+void find_in_addresses(const std::vector<Facts>& facts, Findings& findings) {
+  for (const Facts& rank : facts) {
+    if (rank.rank != rank.node) {
+      continue;  // its host has been told
+    }
+    std::string all;
+    for (const std::string& address : rank.addresses) {
+      all += (all.empty() ? "" : ", ") + address;
+    }
+    const auto metrics = rank.variables.find("GRADWIRE_METRICS");
+    const bool serves = metrics != rank.variables.end() && metrics->second.find("http:") != std::string::npos;
+    findings.push_back(
+        {Severity::ok,
+         "listening",
+         (all.empty() ? "no address that other hosts reach" : all) +
+             ", at ports that the system picks, for PyTorch over TCP and for jobs that others may join, " +
+             (rank.key.check.empty() ? "in clear text" : "by TLS 1.3") + "; MPI's own connections are not counted" +
+             (serves ? "; metrics by HTTP, GRADWIRE_METRICS=" + metrics->second : ""),
+         "",
+         {rank.rank}});
+  }
 }
 
 // Whether ranks must have the same value: with different ones they refuse to compress, or send differently. Other
@@ -273,6 +297,7 @@ void find_in_build(const std::vector<Facts>& facts, Findings& findings) {
 void find_in_settings(const std::vector<Facts>& facts, Findings& findings) {
   find_in_policies(facts, findings);
   find_in_keys(facts, findings);
+  find_in_addresses(facts, findings);
   find_in_variables(facts, findings);
 }
 

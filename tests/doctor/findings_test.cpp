@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "doctor/cluster.hpp"
 
 namespace gradwire::doctor {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 std::string told(const Findings& findings) {
   std::string text;
@@ -225,6 +229,32 @@ TEST(DoctorFindings, EncryptionIsToldEitherWay) {
     rank.key.check = "5d902d6b";
   }
   EXPECT_THAT(told_of(cluster), ::testing::HasSubstr("with the key 5d902d6b"));
+}
+
+// Each host is told once, with whether strangers would see what travels. Mutation tried: the key is not looked at.
+TEST(DoctorFindings, AddressesAreToldByHost) {
+  const auto told_of = [](const Cluster& cluster) {
+    std::vector<std::string> seen;
+    for (const Finding& one : cluster.examine()) {
+      if (one.subject == "listening") {
+        seen.push_back(one.seen);
+      }
+    }
+    return seen;
+  };
+  Cluster cluster(2, 2);
+  for (Facts& rank : cluster.facts) {
+    rank.addresses = {"10.0.0." + std::to_string(rank.node)};
+  }
+  EXPECT_THAT(told_of(cluster), UnorderedElementsAre(AllOf(HasSubstr("10.0.0.0, "), HasSubstr("in clear text")),
+                                                     HasSubstr("10.0.0.2, ")));
+  cluster.facts[2].variables["GRADWIRE_METRICS"] = "http:9400";
+  for (Facts& rank : cluster.facts) {
+    rank.key.check = "5d902d6b";
+  }
+  EXPECT_THAT(told_of(cluster),
+              UnorderedElementsAre(HasSubstr("TLS 1.3"),
+                                   AllOf(HasSubstr("TLS 1.3"), HasSubstr("HTTP, GRADWIRE_METRICS=http:9400"))));
 }
 
 TEST(DoctorFindings, TheWorstComeFirst) {
