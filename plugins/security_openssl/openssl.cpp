@@ -9,10 +9,10 @@
 #include <climits>
 #include <memory>
 
-#include "openssl_context.hpp"
+#include "plugins/security_openssl/openssl_context.hpp"
+#include "plugins/security_openssl/tls.hpp"
 #include "security/cipher.hpp"
 #include "security/security_table.hpp"
-#include "tls.hpp"
 
 OSSL_LIB_CTX* own_context() noexcept {
   static OSSL_LIB_CTX* const context = []() noexcept -> OSSL_LIB_CTX* {

@@ -1,4 +1,4 @@
-#include "tls.hpp"
+#include "plugins/security_openssl/tls.hpp"
 
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <new>
 
-#include "openssl_context.hpp"
+#include "plugins/security_openssl/openssl_context.hpp"
 
 using gradwire::security::kTlsClosed;
 using gradwire::security::kTlsFailed;

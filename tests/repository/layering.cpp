@@ -37,6 +37,9 @@ const Layer* layer_of_include(const std::string& include) {
     return nullptr;
   }
   const std::string folder = path.begin()->string();
+  if (path.parent_path() == "plugins/security_openssl") {
+    return find_layer("security_openssl");
+  }
   return folder == "gradwire" ? layer_of_public_header(path.stem().string()) : find_layer(folder);
 }
 

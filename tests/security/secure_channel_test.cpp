@@ -213,7 +213,7 @@ TEST(SecureChannel, WhatWasChangedIsNeverTaken) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   const Key key = Key::random();
-  for (int i = 0; i < 10'000; ++i) {
+  for (int i = 0; i < 4000; ++i) {
     Sides sides{connecting(key), accepting(key)};
     const bool in_handshake = i % 2 == 0;
     if (!in_handshake) {
@@ -229,7 +229,8 @@ TEST(SecureChannel, WhatWasChangedIsNeverTaken) {
     Bytes sent = taken_from(sides.client);
     const std::size_t at = random() % sent.size();
     const Bytes before = sent;
-    switch (random() % 3) {
+    const auto kind = random() % 3;
+    switch (kind) {
       case 0: sent[at] ^= static_cast<std::byte>(1U << random() % 8); break;
       case 1: sent.erase(sent.begin() + static_cast<std::ptrdiff_t>(at)); break;
       default: sent.insert(sent.begin() + static_cast<std::ptrdiff_t>(at), before.begin(), before.end()); break;
@@ -242,7 +243,8 @@ TEST(SecureChannel, WhatWasChangedIsNeverTaken) {
     const std::string heard = text_from(sides.server);
     EXPECT_TRUE((said + said).starts_with(heard)) << heard;
     EXPECT_LE(heard.size(), 2 * said.size());
-    if (in_handshake) {
+    const bool of_version = kind == 0 && (at == 1 || at == 2);  // of a record, which receivers ignore (RFC 8446, 5.1)
+    if (in_handshake && !of_version) {
       EXPECT_FALSE(sides.client.state() == State::open && sides.server.state() == State::open);
     }
   }
@@ -332,8 +334,8 @@ class Hello {
   Bytes message_;
 };
 
-// Without ephemeral keys anybody who gets the key later could read what was recorded. Mutation tried: the accepting side
-// sets SSL_OP_ALLOW_NO_DHE_KEX.
+// Without ephemeral keys anybody who gets the key later could read what was recorded. Mutation tried: the accepting
+// side sets SSL_OP_ALLOW_NO_DHE_KEX.
 TEST(SecureChannel, ClientsWithoutEphemeralKeysAndOldVersionsAreRefused) {
   const Key key = Key::random();
   const auto answer = [&](std::uint8_t mode, Hello::Version version) {
