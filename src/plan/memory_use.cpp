@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -25,12 +24,12 @@ namespace {
 bool may_sum_natively(const Plan& plan, const Bucket& bucket) {
   const std::uint64_t bytes = bucket.count * element_bytes(bucket.dtype);
   const bool in_call = plan.tiers->nodes() == 1 && bytes < exchange::kInCallBelowBytes;
-  return plan.options.native_sums && !plan.deterministic &&
+  const bool has_dtype = bucket.dtype == DType::f32 || bucket.dtype == DType::f64;
+  return plan.options.native_sums && !plan.deterministic && has_dtype &&
          (bytes < exchange::kNativeBelowBytes || in_call || !bucket.levels.empty());
 }
 
-exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank,
-                            const exchange::NativeSum& native = {}) {
+exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy::Level& level, int rank) {
   return exchange::resolve({.algorithm = level.algorithm,
                             .codec = level.stage.codec,
                             .second_hop = level.stage.second_hop,
@@ -39,8 +38,7 @@ exchange::Resolved resolved(const Plan& plan, const Bucket& bucket, const policy
                             .count = bucket.count,
                             .feedback = level.stage.error_feedback,
                             .preconditioned = bucket.preconditioned,
-                            .chunk_bytes = plan.host_chunk_bytes(),
-                            .native = native},
+                            .chunk_bytes = plan.host_chunk_bytes()},
                            {rank, plan.options.world_size, plan.tiers});
 }
 
@@ -56,8 +54,7 @@ std::vector<policy::Level> ways_of(const Bucket& bucket, std::size_t most_level)
   return levels;
 }
 
-// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked. The
-// copy of a native sum is a lane.
+// Counts the bytes of a bucket's frames: in its largest lane, in all lanes, and where packed ones are unpacked.
 struct Frames {
   std::uint64_t lane = 0;
   std::uint64_t all = 0;
@@ -122,14 +119,17 @@ struct Account {
   std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
   std::uint64_t least_frames = 0;
   std::uint64_t all_frames = 0;
-  std::uint64_t rooms = 0;  // where packed frames are unpacked
+  std::uint64_t rooms = 0;          // where packed frames are unpacked
+  std::uint64_t least_natives = 0;  // copies of buckets that the transport sums, each of which is a lane
+  std::uint64_t all_natives = 0;
   std::uint64_t least_sealed = 0;
   std::uint64_t all_sealed = 0;
   double sealed_of_frame = 0;  // bytes of an encrypted copy for each byte of a frame, at most
 
   // The window counts rooms, too; the least lanes go beyond it.
   [[nodiscard]] std::uint64_t frames(std::uint64_t in_flight) const {
-    return std::min(all_frames + rooms, std::max(least_frames + rooms, in_flight));
+    return std::max(std::min(all_frames + rooms, std::max(least_frames + rooms, in_flight)),
+                    std::min(all_natives, std::max(least_natives, in_flight)));
   }
   // Each frame that is under way has an encrypted copy.
   [[nodiscard]] std::uint64_t sealed(std::uint64_t in_flight) const {
@@ -159,6 +159,7 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     Frames frames;
     Frames sealed;                            // their encrypted copies
     std::vector<exchange::ResidualUse> uses;  // of each level or stage
+    bool native = false;                      // the transport may sum it
   };
   std::map<Kind, Needs> kinds;
   Account account{.use = {}, .residuals = std::vector<ResidualCounts>(plan.groups.size()), .dtypes = {}};
@@ -173,7 +174,7 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     }
     const auto [kind, fresh] =
         kinds.try_emplace({bucket.group, bucket.count, bucket.dtype, bucket.preconditioned, bucket.algorithm});
-    auto& [frames, sealed, uses] = kind->second;
+    auto& [frames, sealed, uses, native] = kind->second;
     for (const policy::Level& level : fresh ? ways_of(bucket, most_level) : std::vector<policy::Level>()) {
       const exchange::Resolved call = resolved(plan, bucket, level, rank);
       uses.push_back(call.call.residuals);
@@ -181,10 +182,12 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
       if (plan.options.sealed) {
         sealed = largest(sealed, frames_of(call, wire::kSealBytes));
       }
-      if (level.algorithm == Algorithm::dense && may_sum_natively(plan, bucket)) {
-        const exchange::NativeSum any{.f32 = true, .f64 = true, .below = std::numeric_limits<std::uint64_t>::max()};
-        frames = largest(frames, frames_of(resolved(plan, bucket, level, rank, any)));
-      }
+      native = native || (level.algorithm == Algorithm::dense && may_sum_natively(plan, bucket));
+    }
+    if (native) {
+      const std::uint64_t copy = bucket.count * element_bytes(bucket.dtype);
+      account.least_natives = std::max(account.least_natives, exchange::kLeastLanes * copy);
+      account.all_natives += copy;
     }
     ResidualCounts residuals;
     for (const exchange::ResidualUse& use : uses) {
