@@ -146,6 +146,7 @@ TEST_P(DeviceTiersOff, ThereAreMessagesAlone) {
         rank.run(700);
         EXPECT_EQ(rank.place.link->host.node_sums, 0U);
         EXPECT_EQ(rank.place.link->port.met, 8) << "there is one rival, by messages";
+        EXPECT_NE(rank.place.link->own.uses_split, true) << "all ranks have a communicator of their node, or none";
         const std::string line = GetParam().line;
         if (rank.place.rank == 0 && !line.empty()) {
           EXPECT_THAT(rank.nccl.said, ElementsAre(HasSubstr(line)));
@@ -184,6 +185,7 @@ TEST(DeviceTiers, OneRankWithoutSumsKeepsAllFromIt) {
     rank.run(700);
     EXPECT_EQ(rank.place.link->host.node_sums, 0U);
     EXPECT_EQ(rank.place.link->port.met, 8);
+    EXPECT_THAT(rank.place.link->own.parts, IsEmpty()) << "no rank waits in a split that others leave out";
   });
 }
 
