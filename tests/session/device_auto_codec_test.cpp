@@ -154,7 +154,7 @@ TEST(DeviceAutoCodec, NeverSlowerThanTheLibraryByMoreThanTheTrials) {
     EXPECT_GE(world.library / world.total, 0.97) << gain;
     if (gain <= 1) {
       EXPECT_LE(static_cast<double>(compressed), 0.015 * static_cast<double>(world.made())) << gain;
-      EXPECT_GE(compressed, DeviceAutoCodec::kStepsInTurn * 4) << "it is tried";
+      EXPECT_GE(compressed, session::StepPairs::kSteps * 4) << "it is tried";
     } else {
       EXPECT_GE(world.library / world.total, 0.9 * gain) << gain;
     }
