@@ -206,7 +206,7 @@ TEST(ResidualDtype, IndicesBeyond32BitsHaveTheirOwnBits) {
 }
 
 // Tensors of any size share a bucket, whose tiles are written in any order; a rank may hold a part of a tensor only,
-// and may make a step again. Mutations tried: blocks begin where a tensor begins; write() rounds a block by halves.
+// and may make a step again. Mutation tried: blocks begin where a tensor begins.
 TEST(ResidualDtype, BlocksLieInTilesAndTheirBitsDependOnTheBucketAlone) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
