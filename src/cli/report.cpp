@@ -182,10 +182,10 @@ std::string emulated(const json& root) {
   return link.empty() ? "" : ", emulated " + text::printable(link);
 }
 
-// Tells of the calls of a job with a key that were the library's own.
+// Tells that a job without a key sends in clear text, or of the calls of a job with one that were the library's own.
 std::string clear_text(const json& totals) {
   const auto found = totals.find("in_clear_text");
-  return found == totals.end() ? ""
+  return found == totals.end() ? "; not encrypted"
                                : "\nin clear text: " + std::to_string(number(*found, "calls")) + " calls, " +
                                      format_bytes(number(*found, "bytes")) + "; the compressed ones were encrypted";
 }
