@@ -89,11 +89,14 @@ class ReduceScatter {
     live_scatters().erase(this);
     close();
   }
+  /// Gives up the engines. A call that is under way on another thread keeps its own until it returns.
   void close() {
-    const py::gil_scoped_release others_may_need_it;  // an engine may wait for a device
-    for (Engine& each : engines_) {                   // the groups, objects of Python, go later
-      each.engine.reset();
+    std::vector<std::shared_ptr<ScatterEngine>> engines;
+    for (Engine& each : engines_) {  // the groups, objects of Python, go later
+      engines.push_back(std::move(each.engine));
     }
+    const py::gil_scoped_release others_may_need_it;  // an engine may wait for a device
+    engines.clear();
   }
   ReduceScatter(const ReduceScatter&) = delete;
   ReduceScatter& operator=(const ReduceScatter&) = delete;
@@ -126,9 +129,12 @@ class ReduceScatter {
       const py::object stream = py::module_::import("torch.cuda").attr("current_stream")(input.device().index());
       call.stream = reinterpret_cast<void*>(stream.attr("cuda_stream").cast<std::uintptr_t>());
     }
-    ScatterEngine& engine = engine_of(group, ranks, input.device());
-    const py::gil_scoped_release others_may_need_it;
-    engine.reduce_scatter(call);
+    std::shared_ptr<ScatterEngine> found = engine_of(group, ranks, input.device());
+    {
+      const py::gil_scoped_release others_may_need_it;
+      const std::shared_ptr<ScatterEngine> engine = std::move(found);  // close() may leave this the last one
+      engine->reduce_scatter(call);
+    }
     return py::none();
   }
 
@@ -136,14 +142,14 @@ class ReduceScatter {
   struct Engine {
     py::object group;
     at::Device device;
-    std::unique_ptr<ScatterEngine> engine;
+    std::shared_ptr<ScatterEngine> engine;
   };
 
   // Its ranks come here alike, at their first call in the group.
-  ScatterEngine& engine_of(const py::object& group, int ranks, const at::Device& device) {
+  std::shared_ptr<ScatterEngine> engine_of(const py::object& group, int ranks, const at::Device& device) {
     for (const Engine& known : engines_) {
       if (known.group.is(group) && known.device == device && known.engine != nullptr) {
-        return *known.engine;
+        return known.engine;
       }
     }
     const int rank = group.attr("rank")().cast<int>();
@@ -153,13 +159,13 @@ class ReduceScatter {
                                  .timeout = timeout_,
                                  .store = store_of_group(group, rank, ranks, "gradwire_scatters"),
                                  .device = device.is_cpu() ? 0 : device.index()};
-    std::unique_ptr<ScatterEngine> made;
+    std::shared_ptr<ScatterEngine> made;
     {
       const py::gil_scoped_release others_may_need_it;
       made = device.is_cpu() ? make_host_scatter_engine(options) : load_device_scatter_engine(options, device.str());
     }
     engines_.push_back({group, device, std::move(made)});
-    return *engines_.back().engine;
+    return engines_.back().engine;
   }
 
   CodecSpec codec_;

@@ -192,7 +192,7 @@ TEST(AutoTrials, AreMadeAsAsked) {
   });
 }
 
-// bf16 takes five times as long as dense: more than a trial may cost a session of few steps. Mutation tried: resume()
+// bf16 takes five times as long as dense: more than a trial may cost a session of few steps. Mutation tried: load()
 // does nothing.
 TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
   const plan::Plan plan = plan::make_plan(bf16_or_dense(), {{"w", kMiddle, DType::f32}}, {.world_size = 2});
@@ -208,7 +208,7 @@ TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
       session::AutoCodec chooser(runner, probes, plan, bf16_or_dense());
       chooser.begin(0, {}, {});
       if (loads) {
-        chooser.resume(kLate);
+        chooser.load({.step = kLate});
         EXPECT_FALSE(chooser.due(kLate + 4));
       }
       ASSERT_TRUE(chooser.due(kLate + 5));

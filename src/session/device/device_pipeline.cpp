@@ -1,6 +1,11 @@
 #include "session/device/device_pipeline.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "exchange/stream/dry_run.hpp"
 
 namespace gradwire::session {
 
@@ -37,6 +42,41 @@ void DevicePipeline::close_enqueued(bool marks) {
     statistics_.add(flight.group, flight.execution->statistics());
     flights_.pop_front();
   }
+}
+
+void DevicePipeline::reserve(DeviceCalls& calls, const plan::Plan& plan, const StepInfo& step, void* memory) {
+  std::vector<DeviceCalls::Opened> opened;
+  for (const plan::Bucket& bucket : plan.buckets) {
+    opened.push_back(calls.open(plan, bucket, step));
+  }
+  residuals_.keep_memory();
+  // The same step on a copy of the arena shows how much memory it takes beyond the present memory.
+  std::vector<TensorMemory> tensors;
+  for (const plan::TensorPlan& tensor : plan.tensors) {
+    tensors.push_back({{memory, tensor.info.count, tensor.info.dtype}, false});
+  }
+  exchange::StreamBackend& own = device_.backend();
+  exchange::reserve_memory_of(device_.arena(), own.rank(), own.world_size(), [&](exchange::NullBackend& backend) {
+    exchange::StreamExecutor executor(backend);
+    executor.use_windows(executor_.windows());
+    std::deque<DeviceFlight> flights;
+    DeviceJoin join(plan.join_bytes);
+    const auto close_enqueued = [&] {
+      for (; !flights.empty() && flights.front().execution->enqueued(); flights.pop_front()) {
+        DeviceCalls::close(backend, flights.front());
+      }
+    };
+    const auto take = [&](std::vector<DeviceFlight> started) {
+      std::move(started.begin(), started.end(), std::back_inserter(flights));
+      close_enqueued();
+    };
+    for (const plan::Bucket& bucket : plan.buckets) {
+      take(join.add(executor, calls.prepare(backend, opened[bucket.id], plan, bucket, tensors, step)));
+    }
+    take(join.start(executor));
+    executor.finish();
+    close_enqueued();
+  });
 }
 
 }  // namespace gradwire::session

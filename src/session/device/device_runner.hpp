@@ -65,7 +65,6 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   }
   [[nodiscard]] bool capturing() override { return device_->capturing(); }
   void reserve(const plan::Plan& plan, const StepInfo& step) override;
-  void reserve_step(const plan::Plan& plan, const StepInfo& step);
   [[nodiscard]] std::optional<std::uint32_t> replayed_to() override;
   void set_step(std::uint64_t step) override;
   [[nodiscard]] DeviceMemory memory() const override { return memory_.latest(); }

@@ -2,11 +2,7 @@
 // The host waits for the device here.
 #include <algorithm>
 #include <array>
-#include <deque>
-#include <iterator>
-#include <utility>
 
-#include "exchange/stream/dry_run.hpp"
 #include "exchange/stream/stream_call.hpp"
 #include "plan/hash.hpp"
 #include "session/device/device_runner.hpp"
@@ -38,46 +34,12 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
       const std::vector<BucketChoice> choices = uniform_choices(plan, level);
       StepInfo other = step;
       other.choices = choices;
-      reserve_step(plan, other);
+      pipeline_.reserve(*calls_, plan, other, step_);
     }
   }
-  reserve_step(plan, step);  // the last one, since the next step finds its residuals
+  pipeline_.reserve(*calls_, plan, step, step_);  // the last one, since the next step finds its residuals
   device_->lead_caller();
   memory_.note(*device_);
-}
-
-void DeviceRunner::reserve_step(const plan::Plan& plan, const StepInfo& step) {
-  std::vector<DeviceCalls::Opened> opened;
-  for (const plan::Bucket& bucket : plan.buckets) {
-    opened.push_back(calls_->open(plan, bucket, step));
-  }
-  held_.residuals().keep_memory();
-  // The same step on a copy of the arena shows how much memory it takes beyond the present memory.
-  std::vector<TensorMemory> memory;
-  for (const plan::TensorPlan& tensor : plan.tensors) {
-    memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // the dry run does not read gradients
-  }
-  exchange::reserve_memory_of(device_->arena(), info().rank, info().world_size, [&](exchange::NullBackend& backend) {
-    exchange::StreamExecutor executor(backend);
-    executor.use_windows(pipeline_.executor().windows());
-    std::deque<DeviceFlight> flights;
-    DeviceJoin join(plan.join_bytes);
-    const auto close_enqueued = [&] {
-      for (; !flights.empty() && flights.front().execution->enqueued(); flights.pop_front()) {
-        DeviceCalls::close(backend, flights.front());
-      }
-    };
-    const auto take = [&](std::vector<DeviceFlight> started) {
-      std::move(started.begin(), started.end(), std::back_inserter(flights));
-      close_enqueued();
-    };
-    for (const plan::Bucket& bucket : plan.buckets) {
-      take(join.add(executor, calls_->prepare(backend, opened[bucket.id], plan, bucket, memory, step)));
-    }
-    take(join.start(executor));
-    executor.finish();
-    close_enqueued();
-  });
 }
 
 std::optional<std::uint32_t> DeviceRunner::replayed_to() {

@@ -270,7 +270,6 @@ void Engine::go_on_from(const SavedState& state, const SavedTerms& terms, Residu
   parts.for_each([&](Part& part) { part.load(state); });
   coming.forget();  // there may be residuals
   step.resume(state.step, terms);
-  parts.for_each([&](Part& part) { part.resume(state.step); });
   device.set_step();
   reset_step(std::chrono::steady_clock::now());
 }

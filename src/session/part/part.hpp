@@ -200,10 +200,8 @@ class Part {
   // The session calls these two between steps, for files and for the next world.
   /// Writes the part's state to `state`; for the next world, after take_over() has taken its share.
   virtual void save(SavedState& /*state*/) {}
-  /// Continues from `state`.
+  /// Continues from `state`; the next step has the number `state.step`.
   virtual void load(const SavedState& /*state*/) {}
-  /// Called after the session has loaded a state; the next step has the number `step`.
-  virtual void resume(std::uint64_t /*step*/) {}
   /// Throws Error(unsupported) if the part does not work with a loss scale.
   virtual void check_loss_scale() const {}
 

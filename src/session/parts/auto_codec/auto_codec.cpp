@@ -54,15 +54,15 @@ void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMea
 }
 
 // Without this, a session would seem as long-lived as the training whose state it loads, and try costly codecs at once.
-void AutoCodec::resume(std::uint64_t step) {
+void AutoCodec::load(const SavedState& state) {
   if (!begun_ || runner_.info().world_size == 1) {
     return;
   }
-  pace_.begin(step);
-  choice_.start(step, choice_.measurements());  // nothing was learnt since, so the choice is the same
+  pace_.begin(state.step);
+  choice_.start(state.step, choice_.measurements());  // nothing was learnt since, so the choice is the same
   const MutexLock lock(mutex_);
   for (CodecSwitch& start : switches_) {
-    start.step = step;
+    start.step = state.step;
   }
 }
 

@@ -29,7 +29,7 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   void begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured);
   void agreed(const Agreement& agreement) override { begin(agreement.step, agreement.steps, agreement.link_measured); }
   /// This session has made no step yet.
-  void resume(std::uint64_t step) override;
+  void load(const SavedState& state) override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "auto codec"; }
   [[nodiscard]] ComparedPart* compared() noexcept override { return this; }

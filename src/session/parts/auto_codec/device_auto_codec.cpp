@@ -14,87 +14,65 @@
 namespace gradwire::session {
 namespace {
 
-// All steps are of one class.
-constexpr choice::ChoiceClass kSteps{.function = choice::Function::nccl_all_reduce};
-constexpr std::uint64_t kAnySize = 1;
-
 double monotonic_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Returns how the buckets are reduced, by level.
+std::vector<std::vector<BucketChoice>> choices_of(const plan::Plan& plan) {
+  std::size_t levels = 1;
+  for (const plan::Bucket& bucket : plan.buckets) {
+    levels = std::max(levels, bucket.levels.size());
+  }
+  std::vector<std::vector<BucketChoice>> choices;
+  for (std::size_t level = 0; level < levels; ++level) {
+    choices.push_back(uniform_choices(plan, level));
+  }
+  return choices;
 }
 
 }  // namespace
 
 DeviceAutoCodec::DeviceAutoCodec(Runner& runner, const plan::Plan& plan, Clock clock)
-    : runner_(runner), plan_(plan), clock_(clock ? std::move(clock) : Clock(monotonic_seconds)) {
-  std::size_t levels = 1;
-  for (const plan::Bucket& bucket : plan.buckets) {
-    levels = std::max(levels, bucket.levels.size());
-  }
-  for (std::size_t level = 0; level < levels; ++level) {
-    choices_.push_back(uniform_choices(plan, level));
-  }
-}
+    : runner_(runner),
+      plan_(plan),
+      clock_(clock ? std::move(clock) : Clock(monotonic_seconds)),
+      choices_(choices_of(plan)),
+      pairs_(gate_, choices_.size()) {}
 
 void DeviceAutoCodec::agreed(const Agreement& agreement) {
   note(agreement.step, 0, "the library's own sums, until a codec has been measured to be faster");
-  begin_turn(agreement.step);
+  pairs_.begin();
+  note_change(agreement.step);
 }
 
 // The times so far are of the training before.
-void DeviceAutoCodec::resume(std::uint64_t step) {
-  latest_ = step - std::min<std::uint64_t>(step, 1);
-  intact_ = false;
-}
+void DeviceAutoCodec::load(const SavedState& state) { pairs_.go_on_from(state.step); }
 
 void DeviceAutoCodec::tune(StepInfo& info) const {
-  const bool tries = level_ != turn_.way;
+  const bool tries = pairs_.way() != pairs_.in_use();
   DeviceSteps* const device = tries ? runner_.device() : nullptr;
-  info.choices = choices_[device != nullptr && device->capturing() ? turn_.way : level_];
+  info.choices = choices_[device != nullptr && device->capturing() ? pairs_.in_use() : pairs_.way()];
 }
 
 void DeviceAutoCodec::step_ended(std::uint64_t step, const StepSeen& /*seen*/) {
-  intact_ = intact_ && step == latest_ + 1;
-  latest_ = step;
-  ++steps_;
-  exchanges_ = steps_ % kStepsApart == 0;
-  if (steps_ % kStepsInTurn != 0) {
-    waits_ = turn_.trial.has_value();
-    if (waits_) {
-      set_level(turn_.trial->rival_first ? turn_.way : turn_.trial->rival);
-    }
-    return;
-  }
-  ended_ = turn_.trial.has_value();
-  if (ended_) {
-    trial_ = *turn_.trial;
-  }
-  const bool intact = intact_;
-  begin_turn(step + 1);
-  waits_ = ended_ || turn_.trial.has_value();
-  ended_ = ended_ && intact;
+  pairs_.step_ended(step);
+  note_change(step + 1);
 }
 
-void DeviceAutoCodec::begin_turn(std::uint64_t step) {
-  const std::size_t before = turn_.way;
-  turn_ = gate_.next(kSteps, kAnySize, choices_.size());
-  intact_ = turn_.trial.has_value();
-  set_level(turn_.trial && turn_.trial->rival_first ? turn_.trial->rival : turn_.way);
-  if (turn_.way != before) {
-    const auto seconds = gate_.compared(kSteps).value();
-    note(step, turn_.way,
-         "a step takes " + format_number(seconds[turn_.way] * 1e3, 4) + " ms instead of " +
+void DeviceAutoCodec::note_change(std::uint64_t step) {
+  const std::size_t before = std::exchange(noted_, pairs_.in_use());
+  if (noted_ != before) {
+    const auto seconds = gate_.compared(StepPairs::kClass).value();
+    note(step, noted_,
+         "a step takes " + format_number(seconds[noted_] * 1e3, 4) + " ms instead of " +
              format_number(seconds[before] * 1e3, 4) + " ms");
   }
 }
 
-void DeviceAutoCodec::set_level(std::size_t level) {
-  revision_ += level == level_ ? 0 : 1;
-  level_ = level;
-}
-
 // A trial makes no copies.
 void DeviceAutoCodec::append(std::vector<double>& numbers) {
-  if (exchanges_) {
+  if (exchanges()) {
     std::vector<std::uint32_t> words(choice::DeviceGate::kWords);
     gate_.say(words, [](const choice::DeviceGate::Asked& /*asked*/) { return true; });
     numbers.insert(numbers.end(), words.begin(), words.end());
@@ -102,16 +80,8 @@ void DeviceAutoCodec::append(std::vector<double>& numbers) {
 }
 
 void DeviceAutoCodec::take(const Compared& compared) {
-  const double now = clock_();
-  if (waits_ && steps_ % kStepsInTurn != 0) {
-    first_seconds_ = now - mark_;
-  } else if (std::exchange(ended_, false)) {
-    const double second = now - mark_;
-    gate_.timed(trial_.number, trial_.rival_first ? second : first_seconds_,
-                trial_.rival_first ? first_seconds_ : second);
-  }
-  mark_ = now;
-  if (!exchanges_) {
+  pairs_.met(clock_());
+  if (!exchanges()) {
     return;
   }
   std::vector<std::uint32_t> largest(choice::DeviceGate::kWords, 0);

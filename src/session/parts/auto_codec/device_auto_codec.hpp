@@ -1,8 +1,8 @@
 // Chooses the codec of buckets with codec = "auto" over device memory: the library's own sums, or one of the codecs
 // that the policy allows, the same level for all such buckets. A device works without the host, so no bucket can be
-// timed as on hosts. Instead whole steps are timed, and choice::DeviceGate decides. Its calls are pairs of steps here.
-// In a trial one step of the pair goes another way, and before and behind each of the two the ranks compare numbers,
-// for which the host waits for the device. Captured steps are neither counted nor tried: they take what is in use.
+// timed as on hosts. Instead whole steps are timed in pairs, and choice::DeviceGate decides. Before and behind each
+// step of a trial the ranks compare numbers, for which the host waits for the device. Captured steps are neither
+// counted nor tried: they take what is in use.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/part/part.hpp"
+#include "session/parts/auto_codec/step_pairs.hpp"
 
 namespace gradwire::session {
 
@@ -25,7 +26,6 @@ class DeviceAutoCodec final : public Part, public ComparedPart, public Tuner {
   /// Returns seconds from some moment on.
   using Clock = std::function<double()>;
 
-  static constexpr std::uint64_t kStepsInTurn = 2;
   static constexpr std::uint64_t kStepsApart = 64;  // between two exchanges of medians
 
   /// `runner` and `plan` must outlive this. `clock`: the monotonic clock, if it is null.
@@ -35,23 +35,23 @@ class DeviceAutoCodec final : public Part, public ComparedPart, public Tuner {
   [[nodiscard]] ComparedPart* compared() noexcept override { return this; }
   [[nodiscard]] Tuner* tuner() noexcept override { return this; }
   void agreed(const Agreement& agreement) override;
-  void resume(std::uint64_t step) override;
+  void load(const SavedState& state) override;
   void add_to(SessionStatistics& statistics) const override;
 
   /// Sets the step's choices.
   void tune(StepInfo& info) const override;
   void bucket_ended(std::uint64_t /*step*/, const Buckets::Ended& /*bucket*/) override {}
   void step_ended(std::uint64_t step, const StepSeen& seen) override;
-  [[nodiscard]] std::uint64_t revision() const noexcept override { return revision_; }
-  [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return waits_ || exchanges_; }
+  [[nodiscard]] std::uint64_t revision() const noexcept override { return pairs_.changes(); }
+  [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return pairs_.meets() || exchanges(); }
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
 
   [[nodiscard]] const choice::DeviceGate& gate() const noexcept { return gate_; }
 
  private:
-  void begin_turn(std::uint64_t step);
-  void set_level(std::size_t level);
+  [[nodiscard]] bool exchanges() const noexcept { return pairs_.steps() > 0 && pairs_.steps() % kStepsApart == 0; }
+  void note_change(std::uint64_t step);
   void note(std::uint64_t step, std::size_t level, const std::string& reason);
 
   Runner& runner_;
@@ -59,18 +59,8 @@ class DeviceAutoCodec final : public Part, public ComparedPart, public Tuner {
   Clock clock_;
   std::vector<std::vector<BucketChoice>> choices_;  // by level
   choice::DeviceGate gate_;
-  choice::DeviceGate::Turn turn_;
-  std::size_t level_ = 0;  // of the coming step
-  std::uint64_t steps_ = 0;
-  std::uint64_t latest_ = 0;  // number of the latest step that counted
-  bool waits_ = false;        // a step of a trial begins or ends here
-  bool exchanges_ = false;
-  bool ended_ = false;   // with waits_: a trial ends here
-  bool intact_ = false;  // nothing came between the steps of the trial
-  choice::DeviceGate::Trial trial_;
-  double first_seconds_ = 0;  // of the first step of the trial
-  double mark_ = 0;           // when the ranks met last
-  std::uint64_t revision_ = 0;
+  StepPairs pairs_;        // their ways are levels
+  std::size_t noted_ = 0;  // the level in use that reports name
 
   // Other threads ask for these.
   mutable Mutex mutex_;

@@ -1,0 +1,61 @@
+// Times the steps of sessions over devices in pairs, which are the calls of a choice::DeviceGate: most pairs go the way
+// in use, and in a trial one of the two steps goes a rival's way. Before and behind each step of a trial the ranks
+// meet, and the time between two meetings is that of the step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "choice/device_gate.hpp"
+
+namespace gradwire::session {
+
+class StepPairs {
+ public:
+  static constexpr std::uint64_t kSteps = 2;
+  /// All steps are of one class.
+  static constexpr choice::ChoiceClass kClass{.function = choice::Function::nccl_all_reduce};
+
+  /// `gate` must outlive this. `ways`: how many ways there are to make a step.
+  StepPairs(choice::DeviceGate& gate, std::size_t ways) : gate_(gate), ways_(ways) {}
+
+  /// Begins the next pair. Every rank calls it before the first step.
+  void begin();
+  /// `step` has ended and counts. The next pair begins if it was the second of its pair.
+  void step_ended(std::uint64_t step);
+  /// The ranks have met behind the latest step, `now` seconds after some moment.
+  void met(double now);
+  /// The next step has the number `step`, and no step before it is part of a trial.
+  void go_on_from(std::uint64_t step);
+
+  /// Returns the way of the coming step.
+  [[nodiscard]] std::size_t way() const noexcept { return way_; }
+  /// Returns the way in use, which differs from way() in a trial.
+  [[nodiscard]] std::size_t in_use() const noexcept { return turn_.way; }
+  /// Whether the ranks are to meet behind the latest step.
+  [[nodiscard]] bool meets() const noexcept { return meets_; }
+  /// Returns how many steps have counted.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  /// Returns how often way() has changed.
+  [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
+
+ private:
+  [[nodiscard]] bool within_pair() const noexcept { return steps_ % kSteps != 0; }
+  void set_way(std::size_t way);
+
+  choice::DeviceGate& gate_;
+  std::size_t ways_;
+  choice::DeviceGate::Turn turn_;
+  std::optional<choice::DeviceGate::Trial> ended_;  // a trial whose second step is the latest one, and which counts
+  std::size_t way_ = 0;
+  std::uint64_t steps_ = 0;
+  std::uint64_t latest_ = 0;  // number of the latest step
+  std::uint64_t changes_ = 0;
+  bool meets_ = false;
+  bool intact_ = false;       // nothing came between the steps of the trial
+  double first_seconds_ = 0;  // of the first step of the trial
+  double met_ = 0;            // when the ranks met last
+};
+
+}  // namespace gradwire::session
