@@ -182,10 +182,10 @@ std::string emulated(const json& root) {
   return link.empty() ? "" : ", emulated " + text::printable(link);
 }
 
-// Tells that a job without a key sends in clear text, or of the calls of a job with one that were the library's own.
+// Tells of the calls of a job with a key that were the library's own.
 std::string clear_text(const json& totals) {
   const auto found = totals.find("in_clear_text");
-  return found == totals.end() ? "; not encrypted"
+  return found == totals.end() ? ""
                                : "\nin clear text: " + std::to_string(number(*found, "calls")) + " calls, " +
                                      format_bytes(number(*found, "bytes")) + "; the compressed ones were encrypted";
 }
@@ -232,8 +232,8 @@ Report make_report(const json& root) {
       ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +
       format_bytes(number(totals, "bytes_dense")) + lossy(totals) + clear_text(totals) +
       "\nratio: " + ratio(totals, "ratio_compressed") + " on compressed calls, " + ratio(totals, "ratio") +
-      " over all (calls, bytes and time: " +
-      (note.empty() ? "all ranks)\n" : "of the ranks that reported theirs)\nnote: " + note + '\n') +
+      " over all (calls, bytes and time: " + (note.empty() ? "all ranks)" : "of the ranks that reported theirs)") +
+      (totals.contains("in_clear_text") ? "\n" : "; not encrypted\n") + (note.empty() ? "" : "note: " + note + '\n') +
       "order: place of a call in its step; algorithm: how ranks exchange the encoded values; bytes in: of the job's "
       "buffers;\n"
       "dense bytes: what a perfect uncompressed algorithm sends for these calls; ratio: dense bytes / bytes sent;\n"
