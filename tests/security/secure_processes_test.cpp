@@ -102,8 +102,8 @@ TEST_F(SecureProcesses, AProcessWithAKeyRefusesAJobWithout) {
   expect_unnoticed();
 }
 
-// A job must not overwrite the join file of one that runs, whatever key each has. Mutations tried: a failed handshake,
-// or a connection that ends before the answer, means that the process has ended.
+// A job must not overwrite the join file of one that runs, whatever key each has. Mutation
+// tried: only a silent process counts as one that may run.
 TEST_F(SecureProcesses, AFileOfAJobWithAnotherKeyIsNotTaken) {
   const std::vector<Keys> all{nullptr, keys_, keys_of(security::Key::random())};
   for (const Keys& running : all) {

@@ -64,7 +64,6 @@ TEST_F(TcpStream, ASizeThatIsOnlyClaimedTakesNoMemory) {
   EXPECT_LE(in_use(), before + (8U << 20U));
 }
 
-// Mutation tried: only the bytes of the last piece are kept where memory grows.
 TEST_F(TcpStream, ALargeMessageThatComesEarlyIsWhole) {
   constexpr std::size_t kBytes = (21U << 20U) + 77;
   const Bytes sent = pattern(0, 1, 7, kBytes);
