@@ -177,7 +177,9 @@ void find_in_addresses(const std::vector<Facts>& facts, Findings& findings) {
          "listening",
          (all.empty() ? "no address that other hosts reach" : all) +
              ", at ports that the system picks, for PyTorch over TCP and for jobs that others may join, " +
-             (rank.key.check.empty() ? "in clear text" : "by TLS 1.3") + "; MPI's own connections are not counted" +
+             (rank.key.check.empty() ? "in clear text" : "by TLS 1.3") +
+             "; gradwire run, for the registration of ranks, in clear text (--no-register opens no port); MPI's own "
+             "connections are not counted" +
              (serves ? "; metrics by HTTP, GRADWIRE_METRICS=" + metrics->second : ""),
          "",
          {rank.rank}});

@@ -232,8 +232,8 @@ Report make_report(const json& root) {
       ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +
       format_bytes(number(totals, "bytes_dense")) + lossy(totals) + clear_text(totals) +
       "\nratio: " + ratio(totals, "ratio_compressed") + " on compressed calls, " + ratio(totals, "ratio") +
-      " over all (calls, bytes and time: " +
-      (note.empty() ? "all ranks)\n" : "of the ranks that reported theirs)\nnote: " + note + '\n') +
+      " over all (calls, bytes and time: " + (note.empty() ? "all ranks)" : "of the ranks that reported theirs)") +
+      (totals.contains("in_clear_text") ? "\n" : "; not encrypted\n") + (note.empty() ? "" : "note: " + note + '\n') +
       "order: place of a call in its step; algorithm: how ranks exchange the encoded values; bytes in: of the job's "
       "buffers;\n"
       "dense bytes: what a perfect uncompressed algorithm sends for these calls; ratio: dense bytes / bytes sent;\n"

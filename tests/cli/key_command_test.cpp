@@ -77,8 +77,7 @@ TEST_F(KeyCommand, RunRefusesABadKeyBeforeTheJobStarts) {
   EXPECT_THAT(gradwire("run -- true", "GRADWIRE_KEY=").output, HasSubstr("GRADWIRE_KEY"));
 }
 
-// A process with another key ends each connection. Its job runs all the same, and its join file stays. Mutation tried:
-// the tool greets in clear text although there is a key.
+// A process with another key ends each connection. Its job runs all the same, and its join file stays.
 TEST_F(KeyCommand, RunTakesNoJoinFileOfAJobWithAnotherKey) {
   add_library();
   write_published_key();

@@ -246,15 +246,17 @@ TEST(DoctorFindings, AddressesAreToldByHost) {
   for (Facts& rank : cluster.facts) {
     rank.addresses = {"10.0.0." + std::to_string(rank.node)};
   }
-  EXPECT_THAT(told_of(cluster), UnorderedElementsAre(AllOf(HasSubstr("10.0.0.0, "), HasSubstr("in clear text")),
-                                                     HasSubstr("10.0.0.2, ")));
+  EXPECT_THAT(told_of(cluster),
+              UnorderedElementsAre(AllOf(HasSubstr("10.0.0.0, "), HasSubstr("others may join, in clear text")),
+                                   HasSubstr("10.0.0.2, ")));
   cluster.facts[2].variables["GRADWIRE_METRICS"] = "http:9400";
   for (Facts& rank : cluster.facts) {
     rank.key.check = "5d902d6b";
   }
   EXPECT_THAT(told_of(cluster),
-              UnorderedElementsAre(HasSubstr("TLS 1.3"),
-                                   AllOf(HasSubstr("TLS 1.3"), HasSubstr("HTTP, GRADWIRE_METRICS=http:9400"))));
+              UnorderedElementsAre(
+                  AllOf(HasSubstr("TLS 1.3"), HasSubstr("gradwire run, for the registration of ranks, in clear text")),
+                  AllOf(HasSubstr("TLS 1.3"), HasSubstr("HTTP, GRADWIRE_METRICS=http:9400"))));
 }
 
 TEST(DoctorFindings, TheWorstComeFirst) {

@@ -2,6 +2,7 @@
 // recordings and resets come to.
 #include "hex_bytes.hpp"
 #include "middle.hpp"
+#include "security/key_schedule.hpp"
 #include "tests/transport/tcp_job.hpp"
 
 namespace gradwire::test {
@@ -77,7 +78,9 @@ TEST_F(SecureProcesses, AResetIsNoEnd) {
 TEST_F(SecureProcesses, JoinersWithoutTheKeyAreRefusedUnnoticed) {
   start(2);
   const Keys right = keys_;
-  for (const Keys& wrong : {Keys(), keys_of(security::Key::random())}) {
+  const auto cryptography = security::Cryptography::load();
+  const Keys may_join = keys_of(derive_right(cryptography, published_key(), security::Right::join));
+  for (const Keys& wrong : {Keys(), keys_of(security::Key::random()), may_join}) {
     keys_ = wrong;
     const auto begin = Clock::now();
     const Error error = error_of([&] { (void)join_plain(seconds(3)); });
@@ -99,8 +102,8 @@ TEST_F(SecureProcesses, AProcessWithAKeyRefusesAJobWithout) {
   expect_unnoticed();
 }
 
-// A job must not overwrite the join file of one that runs, whatever key each has. Mutations tried: a failed handshake,
-// or a connection that ends before the answer, means that the process has ended.
+// A job must not overwrite the join file of one that runs, whatever key each has. Mutation
+// tried: only a silent process counts as one that may run.
 TEST_F(SecureProcesses, AFileOfAJobWithAnotherKeyIsNotTaken) {
   const std::vector<Keys> all{nullptr, keys_, keys_of(security::Key::random())};
   for (const Keys& running : all) {
@@ -121,8 +124,8 @@ TEST_F(SecureProcesses, AFileOfAJobWithAnotherKeyIsNotTaken) {
 TEST_F(SecureProcesses, AProvenNameIsTheOnlyOne) {
   start(2);
   const auto process = lines().at(0);
-  enum class Lie { none, greeting, other_process, other_purpose };
-  for (const Lie lie : {Lie::none, Lie::greeting, Lie::other_process, Lie::other_purpose}) {
+  enum class Lie { none, greeting, other_process, other_purpose, agent };
+  for (const Lie lie : {Lie::none, Lie::greeting, Lie::other_process, Lie::other_purpose, Lie::agent}) {
     std::string why;
     const transport::tcp::Card::Place& place = process.card.places.at(0);
     Socket socket = transport::tcp::connect_until(place.address, place.port, Clock::now() + seconds(5), why);
@@ -130,7 +133,7 @@ TEST_F(SecureProcesses, AProvenNameIsTheOnlyOne) {
     const transport::tcp::Greeting proven{
         .nonce = process.card.nonce, .rank = transport::tcp::kFirstToken + 4, .purpose = 1};
     transport::tcp::Greeting named = proven;
-    named.purpose = lie == Lie::other_purpose ? 9 : named.purpose;
+    named.purpose = lie == Lie::other_purpose ? 9 : lie == Lie::agent ? 2 : named.purpose;
     keys_->encrypt(socket, named, lie == Lie::other_process ? 1 : process.id);
     transport::tcp::Greeting said = proven;
     said.rank = lie == Lie::greeting ? 1 : said.rank;

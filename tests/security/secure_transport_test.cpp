@@ -18,6 +18,7 @@
 
 #include "hex_bytes.hpp"
 #include "middle.hpp"
+#include "security/key_schedule.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/conformance.hpp"
@@ -60,13 +61,15 @@ TEST(SecureTransport, SaysThatItIsEncrypted) {
 }
 
 TEST(SecureTransport, ARankWithAnotherKeyOrNoneIsNamedAtOnce) {
-  for (const bool none : {false, true}) {
+  const auto cryptography = security::Cryptography::load();
+  const Keys may_join = keys_of(derive_right(cryptography, published_key(), security::Right::join));
+  for (const Keys& wrong : {Keys(), keys_of(security::Key::random()), may_join}) {
+    const bool none = wrong == nullptr;
     MemoryStore store;
     const auto begin = std::chrono::steady_clock::now();
     const Error error = error_of([&] {
-      (void)make_tcp_world(2, store.rendezvous(), [&](int rank) {
-        return rank == 0 ? keys_of(published_key()) : none ? nullptr : keys_of(security::Key::random());
-      });
+      (void)make_tcp_world(2, store.rendezvous(),
+                           [&](int rank) { return rank == 0 ? keys_of(published_key()) : wrong; });
     });
     EXPECT_EQ(error.code(), ErrorCode::mismatch);
     EXPECT_THAT(error.what(),
@@ -294,6 +297,39 @@ class Attack {
   bool changed_ = false;
   std::map<std::size_t, Bytes> before_;
 };
+
+// The rank that sent it runs, so nobody is to look there. Mutation tried: TLS is not told apart from a lost connection.
+TEST(SecureTransport, ChangedBytesAreNotCalledTheEndOfAProcess) {
+  const Bytes tensor = marked_tensor();
+  MemoryStore store;
+  std::atomic<bool> done = false;
+  Middle middle([&](std::size_t, bool up, Bytes& bytes) {
+    if (up && bytes.size() > 10'000 && !done.exchange(true)) {
+      bytes[5'000] ^= std::byte{1};
+    }
+    return true;
+  });
+  const auto world = keyed_world(2, middle.between(store.rendezvous()));
+  std::vector<std::string> whys(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        exchange(*world[static_cast<std::size_t>(rank)], tensor);
+      } catch (const Error& error) {
+        whys[static_cast<std::size_t>(rank)] = error.what();  // the other rank may have got everything
+      }
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
+  }
+  EXPECT_TRUE(done);
+  EXPECT_THAT(whys, ::testing::Contains(HasSubstr("is not what it has sent")));
+  for (const std::string& why : whys) {
+    EXPECT_THAT(why, ::testing::Not(HasSubstr("process ended")));
+  }
+}
 
 TEST(SecureTransport, WhatWasChangedOnTheWayIsNeverTaken) {
   const auto seed = std::random_device{}();

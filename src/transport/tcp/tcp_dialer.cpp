@@ -29,7 +29,7 @@ void Dialer::await(const Socket& socket, std::uint32_t events, int how) const {
 void Dialer::watch(const Socket& other) const { await(other, EPOLLIN, EPOLL_CTL_ADD); }
 
 void Dialer::begin(Order order) {
-  Dial& dial = dials_.emplace_back(Dial{.order = std::move(order), .mine = {}, .tries = {}});
+  Dial dial{.order = std::move(order), .mine = {}, .tries = {}};
   dial.mine = {
       .nonce = dial.order.card.nonce, .rank = self_, .purpose = static_cast<std::uint32_t>(dial.order.purpose)};
   for (const Card::Place& place : dial.order.card.places) {
@@ -42,6 +42,7 @@ void Dialer::begin(Order order) {
       dial.tries.push_back({.attempt = Attempt(std::move(socket))});
     }
   }
+  dials_.push_back(std::move(dial));
 }
 
 Attempt::Step Dialer::move(Dial& dial, Try& one) const {

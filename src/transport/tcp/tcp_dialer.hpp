@@ -33,7 +33,8 @@ class Dialer {
   /// `self` is the rank that its greetings name; `keys` encrypt its connections, unless null.
   Dialer(std::uint32_t self, std::shared_ptr<const ConnectionKeys> keys);
 
-  /// Begins to dial all addresses of a process at once; the first one at which the process answers is used.
+  /// Begins to dial all addresses of a process at once; the first one at which the process answers is used. If it
+  /// throws, nothing has begun.
   void begin(Order order);
   /// Makes progress without blocking; returns the attempts that have ended.
   [[nodiscard]] std::vector<Made> move();

@@ -73,6 +73,7 @@ class TcpTransport final : public Transport, public RequestSink {
   void take(int rank);
   void hear(int rank);
   void check_peer_ended(int rank);
+  [[nodiscard]] std::string loss_of(int rank, const std::string& why) const;
   [[nodiscard]] std::string awaited_ranks() const;
 
   int rank_;

@@ -42,10 +42,25 @@ void Reception::dial(Dialer::Order order) {
   wake_.set();
 }
 
+// An order that cannot begin has failed, and takes no other one with it.
+void Reception::begin(Dialer::Order order) {
+  Dialer::Made failed{.who = order.who, .purpose = order.purpose};
+  try {
+    dialer_.begin(std::move(order));
+  } catch (const std::exception& error) {
+    log(LogLevel::warning, "a connection cannot be made anew at this moment: " + std::string(error.what()));
+    host_.made(std::move(failed));
+  }
+}
+
 void Reception::run(std::vector<Listener> listeners) noexcept {
   const memory::BackgroundThread background;
   Acceptor acceptor(std::move(listeners), own_,
-                    {.first = 0, .end = end_, .at_once = kMostAtOnce, .last = Purpose::agent}, keys_);
+                    {.first = 0,
+                     .end = end_,
+                     .at_once = kMostAtOnce,
+                     .last = keys_ == nullptr ? Purpose::agent : Purpose::control},  // agents have no keys
+                    keys_);
   Clock::time_point warns_at = Clock::now();
   while (!closed_) {
     try {
@@ -59,7 +74,7 @@ void Reception::run(std::vector<Listener> listeners) noexcept {
         orders.swap(orders_);
       }
       for (Dialer::Order& order : orders) {
-        dialer_.begin(std::move(order));
+        begin(std::move(order));
       }
       for (Dialer::Made& made : dialer_.move()) {
         host_.made(std::move(made));

@@ -36,6 +36,7 @@ class Reception {
   void close() noexcept;
 
  private:
+  void begin(Dialer::Order order);
   void run(std::vector<Listener> listeners) noexcept;
 
   Greeting own_;

@@ -179,6 +179,11 @@ bool SecureLink::holds_sent() const noexcept {
   return held_ > 0;
 }
 
+bool SecureLink::failed() const noexcept {
+  const MutexLock lock(mutex_);
+  return channel_.state() == State::failed;
+}
+
 std::string SecureLink::failure() const {
   const MutexLock lock(mutex_);
   return channel_.failure();

@@ -51,6 +51,7 @@ class SecureLink {
   [[nodiscard]] bool unread() const noexcept;
   /// Whether the next send() must begin with the same bytes as the last.
   [[nodiscard]] bool holds_sent() const noexcept;
+  [[nodiscard]] bool failed() const noexcept;
   /// Why TLS has failed.
   [[nodiscard]] std::string failure() const;
   /// Accepting side: as whom the other side has proven itself, once the handshake is over.

@@ -135,6 +135,8 @@ int shake_hands(const Socket& socket) noexcept {
   return socket.secure() == nullptr ? 1 : socket.secure()->shake_hands(socket.fd());
 }
 
+bool tls_failed(const Socket& socket) noexcept { return socket.secure() != nullptr && socket.secure()->failed(); }
+
 std::string text_of_error(const Socket& socket, int code) {
   if (code != EPROTO || socket.secure() == nullptr) {
     return system_text(code);

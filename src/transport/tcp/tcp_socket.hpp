@@ -96,6 +96,9 @@ struct Listener {
 [[nodiscard]] int shake_hands(const Socket& socket) noexcept;
 /// The same until the deadline.
 [[nodiscard]] bool shakes_hands(const Socket& socket, Clock::time_point deadline) noexcept;
+/// Whether TLS has failed on an encrypted connection: bytes were changed on their way, or the other side has another
+/// key.
+[[nodiscard]] bool tls_failed(const Socket& socket) noexcept;
 /// The text of an error of these calls.
 [[nodiscard]] std::string text_of_error(const Socket& socket, int code);
 

@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint32_t kMagic = 0x6d707467;           // "gtpm"
 constexpr std::uint64_t kLongestMessage = 1ULL << 48;  // a longer one means damage
 constexpr std::uint64_t kTurnBytes = 4 << 20;          // bytes that one connection takes before the next has its turn
+constexpr std::uint64_t kFirstRoom = 4 << 20;          // for a message that nobody has posted a receive for
 constexpr std::size_t kWrites = 16;                    // messages of one system call
 
 template <class Header>
@@ -97,7 +98,7 @@ bool Stream::take() {
       if (incoming_.target == nullptr) {
         parts[count++] = {nowhere.data(), std::min<std::uint64_t>(left, nowhere.size())};
       } else {
-        parts[count++] = {incoming_.target + incoming_.bytes, left};
+        parts[count++] = {incoming_.target + incoming_.bytes, std::min(left, incoming_.room - incoming_.bytes)};
       }
     }
     Header next = incoming_.header;
@@ -141,7 +142,8 @@ void Stream::begin_message() {
   }
   TagQueue& channel = channels_[header.tag];
   if (channel.receives.empty()) {
-    channel.messages.push_back({memory::Block(header.bytes, memory::MemoryUse::frames)});
+    incoming_.room = std::min(header.bytes, kFirstRoom);
+    channel.messages.push_back({memory::Block(incoming_.room, memory::MemoryUse::frames)});
     incoming_.target = channel.messages.back().data.data();
     incoming_.kept = true;
   } else {
@@ -164,12 +166,27 @@ void Stream::give_to(Request& request) {
   }
   incoming_.request = &request;
   incoming_.target = operation.data;
+  incoming_.room = incoming_.header.bytes;
+}
+
+// Makes room for as much again of a message that nobody has posted a receive for. A header may claim any size, so room
+// follows the bytes that have come.
+void Stream::grow() {
+  memory::Block& held = channels_[incoming_.header.tag].messages.back().data;
+  const std::uint64_t room = std::min(incoming_.header.bytes, 2 * incoming_.room);
+  memory::Block larger(room, memory::MemoryUse::frames);
+  std::memcpy(larger.data(), held.data(), incoming_.bytes);
+  held = std::move(larger);
+  incoming_.target = held.data();
+  incoming_.room = room;
 }
 
 void Stream::advance(std::uint64_t bytes) {
   incoming_.bytes += bytes;
   if (incoming_.bytes == incoming_.header.bytes) {
     end_message();
+  } else if (incoming_.kept && incoming_.bytes == incoming_.room) {
+    grow();
   }
 }
 
@@ -243,6 +260,7 @@ void Stream::withdraw(Request& request) {
   std::memcpy(message.data.data(), operation.data, incoming_.bytes);
   incoming_.request = nullptr;
   incoming_.target = message.data.data();
+  incoming_.room = message.data.bytes();
   TagQueue& channel = channels_[operation.tag];
   channel.messages.push_front(std::move(message));
   incoming_.kept = true;

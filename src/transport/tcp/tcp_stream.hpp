@@ -1,5 +1,5 @@
 // The messages of one connection, one after another, each with a header. A message without a posted receive waits in
-// memory of its own; how much a sender may have on its way limits that memory.
+// memory of its own, which grows as its bytes arrive; how much a sender may have on its way limits that memory.
 #pragma once
 
 #include <cstddef>
@@ -83,6 +83,7 @@ class Stream {
     std::uint64_t header_bytes = 0;
     std::uint64_t bytes = 0;  // received so far
     std::byte* target = nullptr;
+    std::uint64_t room = 0;  // bytes of the target; fewer than those of the message only while it is kept
     Request* request = nullptr;
     bool kept = false;  // it is the last message of its channel
   };
@@ -94,6 +95,7 @@ class Stream {
     return incoming_.header_bytes == sizeof(Header) && incoming_.bytes < incoming_.header.bytes;
   }
   void give_to(Request& request);
+  void grow();
   void forget_if_empty(Tag tag);
   void end(const std::string& why);
 

@@ -216,6 +216,17 @@ void TcpTransport::hear(int rank) {
   }
 }
 
+// Says why nothing more comes from a rank that has not left.
+std::string TcpTransport::loss_of(int rank, const std::string& why) const {
+  const Peer& peer = *peers_[static_cast<std::size_t>(rank)];
+  const std::string name = "rank " + std::to_string(rank);
+  if (tls_failed(peer.stream.socket()) || tls_failed(peer.control.socket())) {
+    return "what comes from " + name + " is not what it has sent (" + why +
+           "): somebody on the network changes bytes, or a device on the way damages them";
+  }
+  return name + " is gone (" + why + "): its process ended or its host cannot be reached; what it printed says more";
+}
+
 // A rank may leave once it has everything that it needs; it is an error only if a message from it is still awaited. The
 // reason is on its control connection, which ends together with the other one, or alone where its host is gone.
 void TcpTransport::check_peer_ended(int rank) {
@@ -235,11 +246,9 @@ void TcpTransport::check_peer_ended(int rank) {
     failed_peer_ = rank;
   }
   abort(Error(ErrorCode::transport,
-              "rank " + std::to_string(rank) +
-                  (peer.left ? " has left while this rank still communicates with it; do all ranks make the same calls?"
-                             : " is gone (" + why +
-                                   "): its process ended or its host cannot be reached; "
-                                   "what it printed says more"),
+              peer.left ? "rank " + std::to_string(rank) +
+                              " has left while this rank still communicates with it; do all ranks make the same calls?"
+                        : loss_of(rank, why),
               ErrorCause::world));
 }
 
