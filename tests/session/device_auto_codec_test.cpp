@@ -252,6 +252,63 @@ TEST(DeviceAutoSession, ASlowLibraryIsReplacedAndAFastOneIsNot) {
   }
 }
 
+void make_step(Trainer& trainer) {
+  for (const TypedGradient& gradient : trainer.gradients) {
+    trainer.session.ready(gradient.id);
+  }
+  trainer.session.finish();
+}
+
+// Mutation tried: a rank always says that it has memory.
+TEST(DeviceAutoSession, ACodecForWhichOneRankHasNoMemoryIsNotTried) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, true, automatic("[\"int4\"]"));
+    HostDevice& device = *trainer.device;
+    device.sum_takes = std::chrono::microseconds(200);
+    for (int i = 0; i < 3; ++i) {
+      make_step(trainer);
+    }
+    const std::uint64_t before = device.arena().footprint().held_bytes;
+    if (transport->rank() == 1) {
+      device.set_memory_left(100'000);
+    }
+    for (int i = 0; i < 800; ++i) {
+      make_step(trainer);
+    }
+    EXPECT_EQ(trainer.session.statistics().groups[0].codec, "auto: dense");
+    EXPECT_EQ(device.arena().footprint().held_bytes, before) << "given back";
+    device.set_memory_left(~std::size_t{0});
+    for (int i = 0; i < 800; ++i) {
+      make_step(trainer);
+    }
+    EXPECT_EQ(trainer.session.statistics().groups[0].codec, "auto: int4") << "ranks ask again";
+    trainer.wait_for_device();
+  });
+}
+
+// Mutation tried: nothing is reserved.
+TEST(DeviceAutoSession, TrialsTakeNoMemoryBeyondWhatWasReserved) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, true, automatic("[\"int4\", \"topk(5%)+int8\"]"));
+    HostDevice& device = *trainer.device;
+    device.sum_takes = std::chrono::microseconds(200);
+    make_step(trainer);
+    make_step(trainer);
+    std::uint64_t codecs = 0;
+    std::string codec;
+    for (int i = 0; i < 1500; ++i) {
+      const std::uint64_t allocations = device.allocations;
+      device.set_memory_left(i % 64 == 61 ? ~std::size_t{0} : 0);  // ranks ask behind every 64th step
+      make_step(trainer);
+      codecs += device.allocations > allocations ? 1 : 0;
+      codec = trainer.session.statistics().groups[0].codec;
+    }
+    EXPECT_GE(codecs, 1U);
+    EXPECT_NE(codec, "auto: dense");
+    trainer.wait_for_device();
+  });
+}
+
 // Memory is reserved for every codec, since another one may be chosen until the capture begins.
 TEST(DeviceAutoSession, ACapturedStepKeepsTheLibrarysSums) {
   const std::vector<std::string> wanted = by_library(3);

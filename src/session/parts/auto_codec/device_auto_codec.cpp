@@ -42,6 +42,7 @@ DeviceAutoCodec::DeviceAutoCodec(Runner& runner, const plan::Plan& plan, Clock c
 
 void DeviceAutoCodec::agreed(const Agreement& agreement) {
   note(agreement.step, 0, "the library's own sums, until a codec has been measured to be faster");
+  weighted_ = agreement.steps.weighted;
   pairs_.begin();
   note_change(agreement.step);
 }
@@ -70,11 +71,20 @@ void DeviceAutoCodec::note_change(std::uint64_t step) {
   }
 }
 
-// A trial makes no copies.
+// A trial makes no copies, but its steps need memory as a job's own: for frames, and for residuals that another codec
+// leaves.
+bool DeviceAutoCodec::has_memory(const choice::DeviceGate::Asked& asked) {
+  const std::size_t levels[] = {pairs_.in_use(), asked.rival};
+  const StepInfo step{.step = static_cast<std::uint32_t>(pairs_.latest() + 1), .weighted = weighted_};
+  DeviceSteps* const device = runner_.device();
+  took_memory_ = device != nullptr && device->room().take(plan_, step, levels);
+  return took_memory_;
+}
+
 void DeviceAutoCodec::append(std::vector<double>& numbers) {
   if (exchanges()) {
     std::vector<std::uint32_t> words(choice::DeviceGate::kWords);
-    gate_.say(words, [](const choice::DeviceGate::Asked& /*asked*/) { return true; });
+    gate_.say(words, [this](const choice::DeviceGate::Asked& asked) { return has_memory(asked); });
     numbers.insert(numbers.end(), words.begin(), words.end());
   }
 }
@@ -91,6 +101,9 @@ void DeviceAutoCodec::take(const Compared& compared) {
     }
   }
   gate_.heard(largest);
+  if (std::exchange(took_memory_, false) && !gate_.needs_memory()) {  // another rank has not enough
+    runner_.device()->room().give_back();
+  }
 }
 
 void DeviceAutoCodec::note(std::uint64_t step, std::size_t level, const std::string& reason) {

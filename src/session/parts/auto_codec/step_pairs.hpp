@@ -37,6 +37,8 @@ class StepPairs {
   [[nodiscard]] bool meets() const noexcept { return meets_; }
   /// Returns how many steps have counted.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  /// Returns the number of the latest step.
+  [[nodiscard]] std::uint64_t latest() const noexcept { return latest_; }
   /// Returns how often way() has changed.
   [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
 
