@@ -198,6 +198,25 @@ TEST(DeviceAutoCodec, ATrialWithStepsBetweenDoesNotCount) {
   EXPECT_FALSE(world.part(0).gate().compared({.function = choice::Function::nccl_all_reduce}).has_value());
 }
 
+// A step of the library takes longer where it adds residuals, which it does behind a step by int4. The codec is slower
+// than the library's own step, and faster than such a one. Mutation tried: each half of a trial is one step.
+TEST(DeviceAutoCodec, AStepThatAddsResidualsIsNotTakenForTheLibrarys) {
+  std::size_t before = 0;
+  const auto seconds = [&](std::uint64_t step, std::size_t level, int) {
+    const double by_codec = step < 1500 ? 0.8e-2 : 1.2e-2;
+    return level != 0 ? by_codec : before != 0 ? 1.5e-2 : 1e-2;
+  };
+  PartsWorld world(2, automatic("[\"int4\"]"), seconds);
+  const auto steps = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      before = world.step();
+    }
+    return before;
+  };
+  EXPECT_EQ(steps(1500), 1U);
+  EXPECT_EQ(steps(3000), 0U) << "dropped";
+}
+
 TEST(DeviceAutoCodec, ACapturedStepTakesWhatIsInUse) {
   PartsWorld world(2, automatic(), ratio_of(1.5));
   while (world.step() == 0) {

@@ -31,6 +31,17 @@ std::vector<std::vector<BucketChoice>> choices_of(const plan::Plan& plan) {
   return choices;
 }
 
+// Returns for each level whether steps at that level leave residuals.
+std::vector<bool> leaves_residuals(const plan::Plan& plan, std::size_t levels) {
+  std::vector<bool> leaves(levels);
+  for (const plan::Bucket& bucket : plan.buckets) {
+    for (std::size_t level = 0; level < levels && !bucket.levels.empty(); ++level) {
+      leaves[level] = leaves[level] || bucket.levels[std::min(level, bucket.levels.size() - 1)].stage.error_feedback;
+    }
+  }
+  return leaves;
+}
+
 }  // namespace
 
 DeviceAutoCodec::DeviceAutoCodec(Runner& runner, const plan::Plan& plan, Clock clock)
@@ -38,7 +49,7 @@ DeviceAutoCodec::DeviceAutoCodec(Runner& runner, const plan::Plan& plan, Clock c
       plan_(plan),
       clock_(clock ? std::move(clock) : Clock(monotonic_seconds)),
       choices_(choices_of(plan)),
-      pairs_(gate_, choices_.size()) {}
+      pairs_(gate_, leaves_residuals(plan, choices_.size())) {}
 
 void DeviceAutoCodec::agreed(const Agreement& agreement) {
   note(agreement.step, 0, "the library's own sums, until a codec has been measured to be faster");
