@@ -62,6 +62,7 @@ struct FreesContext {
 
 int hkdf(const unsigned char* key, std::size_t key_bytes, const unsigned char* salt, std::size_t salt_bytes,
          const unsigned char* info, std::size_t info_bytes, unsigned char* out, std::size_t out_bytes) noexcept {
+  const LeavesNoErrors errors;
   const std::unique_ptr<EVP_KDF_CTX, FreesContext> context(
       algorithms().hkdf == nullptr ? nullptr : EVP_KDF_CTX_new(algorithms().hkdf));
   if (context == nullptr) {
@@ -119,6 +120,7 @@ std::unique_ptr<EVP_CIPHER_CTX, FreesContext> begin(int cipher, int encrypts, co
 
 int seal(int cipher, const unsigned char* key, const unsigned char* nonce, const unsigned char* associated,
          std::size_t associated_bytes, unsigned char* data, std::size_t bytes, unsigned char* tag) noexcept {
+  const LeavesNoErrors errors;
   const auto context = begin(cipher, 1, key, nonce, associated, associated_bytes);
   int written = 0;
   unsigned char rest[kTagBytes];
@@ -132,6 +134,7 @@ int seal(int cipher, const unsigned char* key, const unsigned char* nonce, const
 
 int open(int cipher, const unsigned char* key, const unsigned char* nonce, const unsigned char* associated,
          std::size_t associated_bytes, unsigned char* data, std::size_t bytes, const unsigned char* tag) noexcept {
+  const LeavesNoErrors errors;
   const auto context = begin(cipher, 0, key, nonce, associated, associated_bytes);
   int written = 0;
   unsigned char rest[kTagBytes];

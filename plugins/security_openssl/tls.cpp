@@ -89,7 +89,7 @@ int find_key(SSL* ssl, const unsigned char* identity, std::size_t identity_bytes
   return 1;
 }
 
-// Never freed, like the library context. There are no certificates, so nothing but a key ends a handshake well.
+// Never freed, like the library context. There are no certificates, neither own ones nor any to trust.
 SSL_CTX* make_settings() noexcept {
   OSSL_LIB_CTX* const context = own_context();
   SSL_CTX* const made = context == nullptr ? nullptr : SSL_CTX_new_ex(context, nullptr, TLS_method());
@@ -134,7 +134,8 @@ void fail(TlsChannel& channel, const char* why) noexcept {
   std::strncpy(channel.failure, why, sizeof(channel.failure) - 1);
 }
 
-// Says what followed from the result of a call of OpenSSL that was no success.
+// Says what followed from the result of a call of OpenSSL that was no success. SSL_get_error() takes any error of the
+// thread's queue for one of that call, so the queue is emptied before each.
 void note(TlsChannel& channel, int result) noexcept {
   switch (SSL_get_error(channel.ssl.get(), result)) {
     case SSL_ERROR_WANT_READ:
@@ -144,7 +145,6 @@ void note(TlsChannel& channel, int result) noexcept {
   }
   const char* const reason = ERR_reason_error_string(ERR_peek_error());
   fail(channel, reason == nullptr ? "an error without a reason" : reason);
-  ERR_clear_error();
 }
 
 // The connection must have ephemeral keys, and be of the key that was named.
@@ -158,6 +158,7 @@ bool is_right(SSL* ssl) noexcept {
 }  // namespace
 
 TlsChannel* tls_connect(const unsigned char* psk, const unsigned char* identity, std::size_t bytes) noexcept {
+  const LeavesNoErrors errors;
   auto channel = bytes > kMostIdentity ? nullptr : make_channel();
   if (channel == nullptr) {
     return nullptr;
@@ -165,12 +166,14 @@ TlsChannel* tls_connect(const unsigned char* psk, const unsigned char* identity,
   std::memcpy(channel->identity, identity, bytes);
   channel->identity_bytes = bytes;
   std::memcpy(channel->psk, psk, kPskBytes);
+  SSL_set_verify(channel->ssl.get(), SSL_VERIFY_PEER, nullptr);  // none is trusted, so a certificate ends the handshake
   SSL_set_connect_state(channel->ssl.get());
   return channel.release();
 }
 
 TlsChannel* tls_accept(bool (*find)(void*, const unsigned char*, std::size_t, unsigned char*) noexcept,
                        void* owner) noexcept {
+  const LeavesNoErrors errors;
   auto channel = make_channel();
   if (channel == nullptr) {
     return nullptr;
@@ -184,16 +187,19 @@ TlsChannel* tls_accept(bool (*find)(void*, const unsigned char*, std::size_t, un
 void tls_free(TlsChannel* channel) noexcept { delete channel; }
 
 int tls_feed(TlsChannel* channel, const unsigned char* data, std::size_t bytes) noexcept {
+  const LeavesNoErrors errors;
   std::size_t written = 0;
   return BIO_write_ex(SSL_get_rbio(channel->ssl.get()), data, bytes, &written) == 1 && written == bytes ? 0 : 1;
 }
 
 std::size_t tls_take(TlsChannel* channel, unsigned char* out, std::size_t bytes) noexcept {
+  const LeavesNoErrors errors;
   std::size_t read = 0;
   return BIO_read_ex(SSL_get_wbio(channel->ssl.get()), out, bytes, &read) == 1 ? read : 0;
 }
 
 int tls_step(TlsChannel* channel) noexcept {
+  const LeavesNoErrors errors;
   if (channel->state == kTlsHandshake) {
     ERR_clear_error();
     if (const int result = SSL_do_handshake(channel->ssl.get()); result != 1) {
@@ -211,6 +217,7 @@ int tls_step(TlsChannel* channel) noexcept {
 }
 
 std::size_t tls_read(TlsChannel* channel, unsigned char* out, std::size_t bytes) noexcept {
+  const LeavesNoErrors errors;
   std::size_t done = 0;
   while (channel->state == kTlsOpen && done < bytes) {
     ERR_clear_error();
@@ -226,6 +233,7 @@ std::size_t tls_read(TlsChannel* channel, unsigned char* out, std::size_t bytes)
 }
 
 int tls_write(TlsChannel* channel, const unsigned char* data, std::size_t bytes) noexcept {
+  const LeavesNoErrors errors;
   if (channel->state != kTlsOpen) {
     return 1;
   }
@@ -233,7 +241,10 @@ int tls_write(TlsChannel* channel, const unsigned char* data, std::size_t bytes)
   channel->records += bytes / kRecordBytes + 1;
   if (channel->records > kRecordsOfKey) {
     channel->records = 0;
-    SSL_key_update(channel->ssl.get(), SSL_KEY_UPDATE_NOT_REQUESTED);
+    if (SSL_key_update(channel->ssl.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) {
+      fail(*channel, "the key cannot be renewed");
+      return 1;
+    }
   }
   std::size_t written = 0;
   const int result = SSL_write_ex(channel->ssl.get(), data, bytes, &written);
@@ -249,7 +260,7 @@ int tls_write(TlsChannel* channel, const unsigned char* data, std::size_t bytes)
 
 bool tls_unread(TlsChannel* channel) noexcept {
   if (channel->state != kTlsOpen) {
-    return false;
+    return channel->state != kTlsHandshake;  // the last read may have returned what came before the end
   }
   if (SSL_pending(channel->ssl.get()) > 0) {
     return true;

@@ -36,7 +36,7 @@ struct Setting {
   const char* parameters;  // codec of the all-gathers
   bool guard;              // warm up with int8, then freeze the second moment
   bool feedback = true;
-  gradwire::DType residuals = gradwire::DType::f32;
+  gradwire::ResidualDType residuals = gradwire::ResidualDType::f32;
 };
 constexpr Setting kSettings[] = {{"exact", "exact", false},      {"int8", "bf16", false},
                                  {"int4", "bf16", false},        {"int2", "bf16", false},
@@ -177,8 +177,9 @@ double status_of(const std::string& key) {
 
 void measure_memory(int stage, const char* codec, const char* residuals, int rank, int ranks) {
   std::mt19937 data(1000 + unsigned(rank));
-  const Setting setting{codec, "exact", false, residuals != std::string("none"),
-                        residuals == std::string("bf16") ? gradwire::DType::bf16 : gradwire::DType::f32};
+  const Setting setting{
+      codec, "exact", false, residuals != std::string("none"),
+      residuals == std::string("bf16") ? gradwire::ResidualDType::bf16 : gradwire::ResidualDType::f32};
   // What MPI and gradwire need for any collective is no part of the formula.
   {
     const Network small_planted(Shape{}, 1, 1.0F);

@@ -10,6 +10,7 @@
 #include "plan/call_plan.hpp"
 #include "policy/stage.hpp"
 #include "transport/tcp/tcp_join_file.hpp"
+#include "transport/tcp/tcp_keys.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -120,8 +121,10 @@ RunOptions with_join_files(RunOptions options) {
              " are both given: processes that joined go on when the launcher ends, so that the job that starts again "
              "would be a second one; drop one of the two");
     }
+    // A launcher may hide errors of its ranks. With a key the secrets in the file are sent to nobody in clear text.
+    const auto keys = transport::tcp::ConnectionKeys::of_job();
     try {
-      transport::tcp::check_join_file_is_free(*options.let_join);  // a launcher may hide errors of its ranks
+      transport::tcp::check_join_file_is_free(*options.let_join, keys.get());
     } catch (const Error& error) {
       reject(std::string(let_join) + ": " + error.what());
     }

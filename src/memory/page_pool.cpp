@@ -303,6 +303,10 @@ void PagePool::configure(PagePoolOptions options) {
   if (options_.limit_now) {
     options_.limit = options_.limit_now(statistics_.reserved);
   }
+  if (statistics_.reserved > options_.limit.bytes) {  // free memory above the limit is not for use
+    join_all();
+    give_back(statistics_.reserved - options_.limit.bytes);
+  }
 }
 
 void PagePool::watch(std::function<void(const PoolEvent&)> watch) {

@@ -127,7 +127,8 @@ class PagePool {
   /// data() changes. Null and empty blocks, and those of another pool, are left out. Returns the bytes given back.
   std::uint64_t compact(std::span<Block* const> blocks);
 
-  /// Error(unsupported) where the system refuses the protection; then nothing else has changed.
+  /// Gives free memory above a lower limit back. Error(unsupported) where the system refuses the protection; then
+  /// nothing else has changed.
   void configure(PagePoolOptions options);
   /// `watch` is told from now on of all blocks, in order, and may not use the pool; empty: nobody is.
   void watch(std::function<void(const PoolEvent&)> watch);

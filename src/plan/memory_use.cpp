@@ -110,6 +110,17 @@ struct Saving {
   std::uint64_t bytes = 0;
 };
 
+// Adds up the lanes of buckets: the most that the least lanes take, and all lanes.
+struct Lanes {
+  std::uint64_t least = 0;
+  std::uint64_t all = 0;
+
+  void add(std::uint64_t lane, std::uint64_t of_bucket) {
+    least = std::max(least, exchange::kLeastLanes * lane);
+    all += of_bucket;
+  }
+};
+
 // Holds the use of a plan, and what its parts come from.
 struct Account {
   MemoryUse use;
@@ -117,28 +128,29 @@ struct Account {
   std::vector<ResidualCounts> residuals;                         // by group
   std::vector<std::optional<ResidualDType>> dtypes;              // of residuals, by group; none: no error feedback
   std::map<exchange::ResidualPlace, std::uint64_t> places = {};  // bytes of residuals of each
-  std::uint64_t least_frames = 0;
-  std::uint64_t all_frames = 0;
-  std::uint64_t rooms = 0;          // where packed frames are unpacked
-  std::uint64_t least_natives = 0;  // copies of buckets that the transport sums, each of which is a lane
-  std::uint64_t all_natives = 0;
-  std::uint64_t least_sealed = 0;
-  std::uint64_t all_sealed = 0;
+  Lanes framed = {};                                             // frames of all buckets
+  Lanes copied = {};           // copies of buckets that the transport may sum, each of which is a lane
+  Lanes beside_copied = {};    // frames of the other buckets
+  Lanes encrypted = {};        // encrypted copies of frames
+  std::uint64_t rooms = 0;     // where packed frames are unpacked
   double sealed_of_frame = 0;  // bytes of an encrypted copy for each byte of a frame, at most
 
-  // The window counts rooms, too; the least lanes go beyond it.
+  // The window counts rooms and copies, too; the least lanes go beyond it. Buckets that the transport may sum all
+  // travel as frames, or all as copies beside the frames of others.
   [[nodiscard]] std::uint64_t frames(std::uint64_t in_flight) const {
-    return std::max(std::min(all_frames + rooms, std::max(least_frames + rooms, in_flight)),
-                    std::min(all_natives, std::max(least_natives, in_flight)));
+    const auto most = [&](std::uint64_t least, std::uint64_t all) {
+      return std::min(all + rooms, std::max(least + rooms, in_flight));
+    };
+    return std::max(most(framed.least, framed.all),
+                    most(beside_copied.least + std::min(copied.least, copied.all), beside_copied.all + copied.all));
   }
   // Each frame that is under way has an encrypted copy.
   [[nodiscard]] std::uint64_t sealed(std::uint64_t in_flight) const {
     const double of_window = std::ceil(static_cast<double>(in_flight) * sealed_of_frame);
-    return std::min(all_sealed, std::max(least_sealed, static_cast<std::uint64_t>(of_window)));
+    return std::min(encrypted.all, std::max(encrypted.least, static_cast<std::uint64_t>(of_window)));
   }
   void add_sealed(const Frames& frames, const Frames& sealed) {
-    least_sealed = std::max(least_sealed, exchange::kLeastLanes * sealed.lane);
-    all_sealed += sealed.all;
+    encrypted.add(sealed.lane, sealed.all);
     if (frames.lane > 0) {
       sealed_of_frame = std::max(sealed_of_frame, static_cast<double>(sealed.lane) / static_cast<double>(frames.lane));
     }
@@ -184,11 +196,6 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
       }
       native = native || (level.algorithm == Algorithm::dense && may_sum_natively(plan, bucket));
     }
-    if (native) {
-      const std::uint64_t copy = bucket.count * element_bytes(bucket.dtype);
-      account.least_natives = std::max(account.least_natives, exchange::kLeastLanes * copy);
-      account.all_natives += copy;
-    }
     ResidualCounts residuals;
     for (const exchange::ResidualUse& use : uses) {
       const ResidualCounts kept = counts_of(bucket, use);
@@ -204,8 +211,9 @@ Account counted(const Plan& plan, int rank, std::size_t most_level) {
     }
     account.residuals[bucket.group].local += residuals.local;
     account.residuals[bucket.group].summed += residuals.summed;
-    account.least_frames = std::max(account.least_frames, exchange::kLeastLanes * frames.lane);
-    account.all_frames += frames.all;
+    const std::uint64_t copy = bucket.count * element_bytes(bucket.dtype);
+    account.framed.add(frames.lane, frames.all);
+    native ? account.copied.add(copy, copy) : account.beside_copied.add(frames.lane, frames.all);
     account.rooms = std::max(account.rooms, frames.rooms);
     account.add_sealed(frames, sealed);
   }

@@ -42,7 +42,7 @@ class SecureChannel {
 
   /// Decrypts what has come, at most as many bytes as `out` has, and returns their number.
   [[nodiscard]] std::size_t read(std::span<std::byte> out) noexcept;
-  /// Whether another read() may return something though no more bytes are fed meanwhile.
+  /// Whether another read() may return something though no more bytes are fed meanwhile, or the state says why not.
   [[nodiscard]] bool unread() const noexcept;
   /// Encrypts all bytes for take(). False: the state is not `open`, or is `failed` from here on.
   [[nodiscard]] bool write(std::span<const std::byte> bytes) noexcept;

@@ -55,7 +55,8 @@ struct SecurityTable {
   std::size_t (*tls_read)(TlsChannel* channel, unsigned char* out, std::size_t bytes) noexcept = nullptr;
   /// Encrypts all bytes once the channel is open. Returns 0, or another number: the state is failed then.
   int (*tls_write)(TlsChannel* channel, const unsigned char* data, std::size_t bytes) noexcept = nullptr;
-  /// Whether another tls_read() may return something without more bytes of the other side.
+  /// Whether another tls_read() may return something, or the state is closed or failed, without more bytes of the other
+  /// side.
   bool (*tls_unread)(TlsChannel* channel) noexcept = nullptr;
   /// Why the channel has failed; valid until the next call for it.
   const char* (*tls_failure)(TlsChannel* channel) noexcept = nullptr;

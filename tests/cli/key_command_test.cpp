@@ -1,8 +1,15 @@
 // Tests the commands of gradwire key, and that gradwire run refuses a bad key.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
 
 #include "cli/tool.hpp"
+#include "gradwire/version.hpp"
 #include "security/key_file.hpp"
 #include "tests/support/hex.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -68,6 +75,43 @@ TEST_F(KeyCommand, RunRefusesABadKeyBeforeTheJobStarts) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("mode is 0404"), HasSubstr("chmod 600")));
   EXPECT_THAT(gradwire("run -- true", "GRADWIRE_KEY=").output, HasSubstr("GRADWIRE_KEY"));
+}
+
+// A process with another key ends each connection. Its job runs all the same, and its join file stays. Mutation tried:
+// the tool greets in clear text although there is a key.
+TEST_F(KeyCommand, RunTakesNoJoinFileOfAJobWithAnotherKey) {
+  add_library();
+  write_published_key();
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listener, 4), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const std::string line =
+      "gradwire-join " + std::string(kVersion) + " 0 4711 127.0.0.1 " + std::to_string(ntohs(address.sin_port)) + "\n";
+  write("join", line);
+  std::filesystem::permissions(folder_ / "join",
+                               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  for (const bool keyed : {false, true}) {
+    std::array<char, 2000> said{};
+    std::thread process([&] {
+      const int caller = accept(listener, nullptr, nullptr);
+      EXPECT_GT(recv(caller, said.data(), said.size(), 0), 0);
+      close(caller);
+    });
+    const Outcome outcome =
+        gradwire("run --let-join join -- touch started", keyed ? "GRADWIRE_KEY=file:published.key" : "");
+    process.join();
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.output, HasSubstr("belongs to a job that runs: its process 0 takes connections"));
+    EXPECT_EQ(said[0], keyed ? '\x16' : 'g') << "the first byte of TLS, or of a greeting";
+    EXPECT_EQ(read_text(folder_ / "join"), line);
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "started"));
+  }
+  close(listener);
 }
 
 TEST_F(KeyCommand, SaysWhatIsWrong) {

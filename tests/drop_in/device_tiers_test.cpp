@@ -147,6 +147,9 @@ TEST_P(DeviceTiersOff, ThereAreMessagesAlone) {
         EXPECT_EQ(rank.place.link->host.node_sums, 0U);
         EXPECT_EQ(rank.place.link->port.met, 8) << "there is one rival, by messages";
         const std::string line = GetParam().line;
+        if (!line.empty()) {
+          EXPECT_EQ(rank.place.link->own.uses_split, false) << "no rank keeps a communicator that others lack";
+        }
         if (rank.place.rank == 0 && !line.empty()) {
           EXPECT_THAT(rank.nccl.said, ElementsAre(HasSubstr(line)));
         } else {
@@ -176,6 +179,7 @@ TEST(DeviceTiers, OneRankWithoutSumsKeepsAllFromIt) {
   const Configuration configuration = with_policy("");
   run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
     AutoRank rank(configuration, transport);
+    rank.place.link->has_own = true;
     rank.place.link->on_host = transport->rank() < 2 ? "a" : "b";
     if (transport->rank() != 1) {
       rank.place.link->host.let_sum_in_nodes();
@@ -184,6 +188,7 @@ TEST(DeviceTiers, OneRankWithoutSumsKeepsAllFromIt) {
     rank.run(700);
     EXPECT_EQ(rank.place.link->host.node_sums, 0U);
     EXPECT_EQ(rank.place.link->port.met, 8);
+    EXPECT_THAT(rank.place.link->own.parts, IsEmpty()) << "no rank waits in a split that others leave out";
   });
 }
 

@@ -159,6 +159,22 @@ TEST(PagePool, IsAskedBeforeAStepWhetherItHasRoom) {
   EXPECT_EQ(source.mapped, 2 * kMiB) << "asking takes nothing";
 }
 
+// An earlier session of the process may have had a higher limit.
+TEST(PagePool, FreeMemoryAboveALowerLimitIsNotForUse) {
+  CountedPages source;
+  PagePool pool(source);
+  const Block held(3 * kMiB, MemoryUse::residuals, pool);
+  Block(16 * kMiB, MemoryUse::frames, pool).release();
+  EXPECT_GE(source.mapped, 16 * kMiB);
+  pool.configure(limited(8 * kMiB));
+  EXPECT_EQ(source.mapped, 8 * kMiB);
+  EXPECT_FALSE(pool.has_room(6 * kMiB));
+  EXPECT_TRUE(pool.has_room(5 * kMiB));
+  EXPECT_THROW(Block(6 * kMiB, MemoryUse::frames, pool), Error);
+  pool.configure(limited(2 * kMiB));
+  EXPECT_EQ(source.mapped, 4 * kMiB) << "blocks in use stay";
+}
+
 TEST(PagePool, LooksAtTheLimitAgainBeforeItRefuses) {
   CountedPages source;
   PagePoolOptions options = limited(0);

@@ -307,8 +307,7 @@ TEST(NcclDevice, ARankThatIsMissingInTheNodeIsAnErrorOfTheCommunicator) {
   EXPECT_EQ(forbidden.lines.at("opened"), "ncclAllGather:8 ncclAllGather:8 ncclAllReduce:32768");
 }
 
-// Two nodes of two ranks, as the policy says. Mutations tried: the split communicator is not freed; sums inside nodes
-// go to the job's communicator.
+// Two nodes of two ranks, as the policy says. Mutation tried: the split communicator is not freed.
 TEST(NcclDevice, TiersSplitTheSecondCommunicatorByNode) {
   const ScratchFolder scratch;
   const std::string automatic =

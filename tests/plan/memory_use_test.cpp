@@ -172,6 +172,18 @@ TEST(MemoryUse, CountsTheCopyOfANativeSum) {
   EXPECT_LT(frames(dense, {.world_size = 2, .nodes = {0, 1}, .native_sums = true}), kBytes)
       << "only a sum in the call is that large";
   EXPECT_EQ(frames("deterministic = true\n" + dense, one_node), frames(dense, {.world_size = 2}));
+  // Frames of other buckets are under way beside the copy.
+  const Policy mixed = Policy::parse("version = 1\n" + dense +
+                                     "[[rule]]\nmatch = \"other\"\ncodec = \"int8\"\n"
+                                     "algorithm = \"two_shot\"\n");
+  const auto both = [&](bool native_sums) {
+    return memory_of(make_plan(mixed, {{"weight", kCount, DType::f32, 1}, {"other", kCount, DType::f32, 1}},
+                               {.world_size = 2, .nodes = {0, 0}, .native_sums = native_sums}))
+        .frames;
+  };
+  EXPECT_GT(both(true), kBytes);
+  EXPECT_GT(both(true), both(false));
+  EXPECT_LT(both(true), 2 * kBytes);
   EXPECT_THAT(plan_with(dense, one_node).explain(),
               HasSubstr("frames, or buckets that the transport sums, at most   4MiB\n"));
 }

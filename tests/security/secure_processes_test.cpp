@@ -82,7 +82,7 @@ TEST_F(SecureProcesses, JoinersWithoutTheKeyAreRefusedUnnoticed) {
     const auto begin = Clock::now();
     const Error error = error_of([&] { (void)join_plain(seconds(3)); });
     EXPECT_EQ(error.code(), ErrorCode::timeout);
-    EXPECT_THAT(error.what(), HasSubstr(wrong ? "another key" : "somebody else answers"));
+    EXPECT_THAT(error.what(), HasSubstr(wrong ? "another key" : "it has a key"));
     EXPECT_LT(Clock::now() - begin, seconds(8));
   }
   keys_ = right;
@@ -97,6 +97,24 @@ TEST_F(SecureProcesses, AProcessWithAKeyRefusesAJobWithout) {
   keys_ = keys_of(published_key());
   EXPECT_EQ(error_of([&] { (void)join_plain(seconds(2)); }).code(), ErrorCode::timeout);
   expect_unnoticed();
+}
+
+// A job must not overwrite the join file of one that runs, whatever key each has. Mutations tried: a failed handshake,
+// or a connection that ends before the answer, means that the process has ended.
+TEST_F(SecureProcesses, AFileOfAJobWithAnotherKeyIsNotTaken) {
+  const std::vector<Keys> all{nullptr, keys_, keys_of(security::Key::random())};
+  for (const Keys& running : all) {
+    keys_ = running;
+    start(1);
+    for (const Keys& later : all) {
+      const Error error = error_of([&] { transport::tcp::check_join_file_is_free(file_, later.get()); });
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_THAT(error.what(), HasSubstr("belongs to a job that runs"));
+    }
+    EXPECT_THAT(at(0)->newcomers(), IsEmpty());
+    all_.clear();
+    EXPECT_FALSE(std::filesystem::exists(file_)) << "the last process removes its file";
+  }
 }
 
 // Mutation tried: the accepting side does not compare the greeting with whom TLS has proven.

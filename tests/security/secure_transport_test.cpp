@@ -2,8 +2,12 @@
 // the ranks who listens, changes, cuts and repeats what they send.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <deque>
 #include <random>
 #include <set>
@@ -131,6 +135,37 @@ TEST(SecureTransport, WhatTlsHasReadAlreadyIsHeard) {
     }
   }
   EXPECT_TRUE(mended);
+}
+
+// A forked child has the counters of its parent: what it sent would have the nonces of what the parent sends next.
+// Mutation tried: the child is not told apart.
+TEST(SecureTransport, AForkedChildNeverSends) {
+  namespace tcp = transport::tcp;
+  const Keys keys = keys_of(published_key());
+  auto [left, right] = connected();
+  const tcp::Greeting greeting{.nonce = 7, .rank = 1};
+  keys->encrypt(left, greeting, 0);
+  keys->encrypt_accepted(right, {.nonce = 7, .rank = 0}, {.first = 1, .end = 2});
+  for (int i = 0; i < 3; ++i) {
+    static_cast<void>(tcp::shake_hands(left));
+    static_cast<void>(tcp::shake_hands(right));
+  }
+  std::array<std::byte, 8> word{};
+  const iovec part{word.data(), word.size()};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto refused = [](ssize_t result) { return result == -1 && errno == EPERM; };
+    const bool all = refused(tcp::send_some(left, std::span(&part, 1))) && refused(tcp::receive_some(left, word)) &&
+                     refused(tcp::shake_hands(left));
+    ::_exit(all ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(tcp::receive_some(right, word), -1) << "the child has sent something";
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(tcp::send_some(left, std::span(&part, 1)), 8) << "the parent goes on";
+  EXPECT_EQ(tcp::receive_some(right, word), 8);
 }
 
 // TLS has encrypted the beginnings of messages that are not sent yet; these may be withdrawn, and the other ones must

@@ -81,6 +81,7 @@ class PartsWorld {
   double total = 0;    // seconds of the steps
   double library = 0;  // seconds, had all steps been the library's
   std::uint64_t comparisons = 0;
+  std::function<double()> late;  // seconds from a meeting until a rank's host goes on; null if it goes on at once
 
  private:
   struct Rank {
@@ -105,7 +106,7 @@ class PartsWorld {
     session::ComparedPart::Compared compared{.step = step, .ranks = {}};
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank]->part->append(numbers[rank]);
-      ranks_[rank]->now = latest;
+      ranks_[rank]->now = latest + (late ? late() : 0);
     }
     compared.ranks.assign(numbers.begin(), numbers.end());
     for (const auto& rank : ranks_) {
@@ -171,7 +172,7 @@ TEST(DeviceAutoCodec, OfSeveralCodecsTheFastestWinsAndOneThatBecomesSlowerIsDrop
   EXPECT_LE(world.total, world.library);
 }
 
-// Mutations tried: a trial with a gap counts; ranks decide by their own medians.
+// Mutation tried: ranks decide by their own medians.
 TEST(DeviceAutoCodec, RanksThatSeeDifferentTimesTakeTheSameCodecs) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -180,6 +181,7 @@ TEST(DeviceAutoCodec, RanksThatSeeDifferentTimesTakeTheSameCodecs) {
   PartsWorld world(3, automatic("[\"bf16\", \"int8\"]"), [&](std::uint64_t, std::size_t level, int) {
     return 1e-2 * share(random) * (1 - 0.1 * static_cast<double>(level));
   });
+  world.late = [&] { return 1e-2 * share(random); };
   for (int i = 0; i < 6000 && !::testing::Test::HasFailure(); ++i) {
     world.step(random() % 50 == 0 ? 1 + random() % 3 : 0);
   }
@@ -187,7 +189,8 @@ TEST(DeviceAutoCodec, RanksThatSeeDifferentTimesTakeTheSameCodecs) {
   EXPECT_GT(world.part(0).gate().trials(), 30U);
 }
 
-// Between the two steps of every trial there are others, which take long and are not counted.
+// Between the two steps of every trial there are others, which take long and are not counted. Mutation tried: a trial
+// with a gap counts.
 TEST(DeviceAutoCodec, ATrialWithStepsBetweenDoesNotCount) {
   PartsWorld world(2, automatic(), ratio_of(0.5));
   for (int i = 0; i < 3000; ++i) {
@@ -217,6 +220,7 @@ TEST(DeviceAutoCodec, AStepThatAddsResidualsIsNotTakenForTheLibrarys) {
   EXPECT_EQ(steps(3000), 0U) << "dropped";
 }
 
+// Mutation tried: a captured step takes part in a trial.
 TEST(DeviceAutoCodec, ACapturedStepTakesWhatIsInUse) {
   PartsWorld world(2, automatic(), ratio_of(1.5));
   while (world.step() == 0) {
@@ -328,7 +332,16 @@ TEST(DeviceAutoSession, TrialsTakeNoMemoryBeyondWhatWasReserved) {
   });
 }
 
-// Memory is reserved for every codec, since another one may be chosen until the capture begins.
+// Another codec may be chosen until a capture begins. Mutation tried: memory is reserved for the library's sums alone.
+TEST(DeviceAutoSession, ReservesMemoryForEveryCodec) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    Trainer trainer(transport, true, automatic("[\"topk(5%)+int8\"]"));
+    trainer.session.reserve();
+    EXPECT_GT(trainer.device->arena().footprint().bytes_in_use, 200'000U) << "4 bytes an element";
+    EXPECT_EQ(trainer.session.residual_bytes(), 0U) << "no step has left any";
+  });
+}
+
 TEST(DeviceAutoSession, ACapturedStepKeepsTheLibrarysSums) {
   const std::vector<std::string> wanted = by_library(3);
   const auto seen = on_ranks(2, [&](const auto& transport) {

@@ -15,22 +15,31 @@ namespace {
 constexpr std::chrono::seconds kOneTry{5};  // for one address; an unreachable one may not answer at all
 constexpr std::string_view kNoAnswer = "no answer";
 
-// Greets the other side. Returns an empty text where it answers as expected, otherwise the reason.
-std::string greet(const Socket& socket, Greeting mine, std::uint32_t rank, Clock::time_point deadline) {
+// Greets the other side. Returns an empty text where it answers as expected, otherwise the reason. `stranger`: it has
+// given an answer, and a process of this job would have given another one.
+std::string greet(const Socket& socket, Greeting mine, std::uint32_t rank, Clock::time_point deadline, bool& stranger) {
   const auto until = std::min(deadline, Clock::now() + kGreetingLimit);
   Greeting theirs;
-  bool answers = shakes_hands(socket, until);
-  if (!answers && Clock::now() < until) {
-    return "it has another key, or none, or is no process of this job (" + text_of_error(socket, errno) + ")";
+  stranger = false;
+  if (!shakes_hands(socket, until)) {
+    return Clock::now() < until
+               ? "it has another key, or none, or is no process of this job (" + text_of_error(socket, errno) + ")"
+               : std::string(kNoAnswer);
   }
-  answers = answers && write_until(socket, bytes_of(mine), until) && read_until(socket, bytes_of(theirs), until) &&
-            is_answer(theirs, mine, rank) && write_until(socket, bytes_of(mine), until);  // the answer came in time
-  return answers ? "" : Clock::now() < until ? "somebody else answers" : std::string(kNoAnswer);
+  if (!write_until(socket, bytes_of(mine), until) || !read_until(socket, bytes_of(theirs), until)) {
+    return Clock::now() < until ? "it ended the connection: it has a key, or is no process of this job"
+                                : std::string(kNoAnswer);
+  }
+  if (!is_answer(theirs, mine, rank)) {
+    stranger = true;
+    return "somebody else answers";
+  }
+  return write_until(socket, bytes_of(mine), until) ? "" : std::string(kNoAnswer);  // the answer came in time
 }
 
-// `silent`: something accepted a connection and sent nothing.
+// `perhaps`: something accepted a connection, and may be the process.
 Socket try_all(const Card& card, Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
-               bool& silent, const ConnectionKeys* keys) {
+               bool& perhaps, const ConnectionKeys* keys) {
   why.clear();
   mine.nonce = card.nonce;
   for (const auto& [address, port] : card.places) {
@@ -40,11 +49,12 @@ Socket try_all(const Card& card, Clock::time_point deadline, Greeting mine, std:
       if (keys != nullptr) {
         keys->encrypt(socket, mine, theirs);
       }
-      reason = greet(socket, mine, theirs, deadline);
+      bool stranger = false;
+      reason = greet(socket, mine, theirs, deadline, stranger);
       if (reason.empty()) {
         return socket;
       }
-      silent = silent || reason == kNoAnswer;
+      perhaps = perhaps || !stranger;
     }
     why += (why.empty() ? "" : ", ") + address + " port " + std::to_string(port) + ": " + reason;
   }
@@ -90,14 +100,14 @@ std::optional<Card> Card::from_text(std::string_view text) {
 
 Socket Card::reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
                    const ConnectionKeys* keys) const {
-  bool silent = false;
-  return try_all(*this, deadline, mine, theirs, why, silent, keys);
+  bool perhaps = false;
+  return try_all(*this, deadline, mine, theirs, why, perhaps, keys);
 }
 
 bool Card::may_be_running(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
                           const ConnectionKeys* keys) const {
-  bool silent = false;
-  return try_all(*this, deadline, mine, theirs, why, silent, keys).valid() || silent;
+  bool perhaps = false;
+  return try_all(*this, deadline, mine, theirs, why, perhaps, keys).valid() || perhaps;
 }
 
 Listening listen_on(const std::vector<std::string>& addresses, const std::string& who) {

@@ -35,7 +35,8 @@ struct Card {
   /// `keys` encrypt it, unless null.
   [[nodiscard]] Socket reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
                              const ConnectionKeys* keys = nullptr) const;
-  /// Whether the process answers so, or accepts the connection and sends nothing in time, as a stopped process does.
+  /// Whether the process answers so, or accepts the connection and sends nothing in time, as a stopped process does, or
+  /// ends it, as one with another key does.
   [[nodiscard]] bool may_be_running(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
                                     const ConnectionKeys* keys = nullptr) const;
 };

@@ -143,8 +143,8 @@ void check_folder_of(const fs::path& file) {
   }
 }
 
-// A process that accepts connections but does not answer may be stopped. All processes are asked at the same time,
-// since others may answer at once.
+// A process that accepts connections but does not answer may be stopped, or have another key. All processes are asked
+// at the same time, since others may answer at once.
 void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines, const ConnectionKeys* keys) {
   Mutex mutex;
   std::string found;  // under mutex, until the threads have ended
@@ -158,8 +158,9 @@ void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines
       if (process.card.may_be_running(Clock::now() + kLookAtOne, mine, process.id, why, keys)) {
         const MutexLock lock(mutex);
         over = true;
-        found = "its process " + std::to_string(process.id) +
-                (why.empty() ? " answers" : " takes connections, as one that is stopped (" + why + ")");
+        found =
+            "its process " + std::to_string(process.id) +
+            (why.empty() ? " answers" : " takes connections, as one that is stopped or has another key (" + why + ")");
       }
     }
   };

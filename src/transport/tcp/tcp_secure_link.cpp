@@ -82,6 +82,9 @@ int SecureLink::advance(int fd) {
 }
 
 int SecureLink::shake_hands(int fd) noexcept {
+  if (home_.is_elsewhere()) {  // before the lock, which a thread of the parent may have held
+    return failed_with(EPERM);
+  }
   try {
     const MutexLock lock(mutex_);
     return advance(fd);
@@ -91,6 +94,9 @@ int SecureLink::shake_hands(int fd) noexcept {
 }
 
 ssize_t SecureLink::send(int fd, std::span<const iovec> parts) noexcept {
+  if (home_.is_elsewhere()) {  // before the lock, which a thread of the parent may have held
+    return failed_with(EPERM);
+  }
   try {
     const MutexLock lock(mutex_);
     if (channel_.state() != State::open && advance(fd) != 1) {
@@ -121,6 +127,9 @@ ssize_t SecureLink::send(int fd, std::span<const iovec> parts) noexcept {
 }
 
 ssize_t SecureLink::receive(int fd, std::span<const iovec> parts) noexcept {
+  if (home_.is_elsewhere()) {  // before the lock, which a thread of the parent may have held
+    return failed_with(EPERM);
+  }
   try {
     const MutexLock lock(mutex_);
     for (;;) {

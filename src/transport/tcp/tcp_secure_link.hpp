@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/forked.hpp"
 #include "base/mutex.hpp"
 #include "security/secure_channel.hpp"
 
@@ -29,7 +30,8 @@ struct ConnectionIdentity {
 };
 static_assert(sizeof(ConnectionIdentity) == 24, "no padding: it travels as bytes");
 
-/// Any thread, also two at once.
+/// Any thread, also two at once. A forked child has the keys and counters of its parent, under which nothing else may
+/// be sent: there send(), receive() and shake_hands() fail with EPERM.
 class SecureLink {
  public:
   /// `peer`: the accepting side's channel writes here who connects.
@@ -45,7 +47,7 @@ class SecureLink {
   [[nodiscard]] int shake_hands(int fd) noexcept;
 
   [[nodiscard]] bool in_handshake() const noexcept;
-  /// Whether receive() may return something though the socket cannot be read.
+  /// Whether receive() may return something, or fail, though the socket cannot be read.
   [[nodiscard]] bool unread() const noexcept;
   /// Whether the next send() must begin with the same bytes as the last.
   [[nodiscard]] bool holds_sent() const noexcept;
@@ -61,6 +63,7 @@ class SecureLink {
   [[nodiscard]] int advance(int fd) REQUIRES(mutex_);
   [[nodiscard]] int take_in(int fd) REQUIRES(mutex_);
 
+  const Home home_;
   mutable Mutex mutex_;
   security::SecureChannel channel_ GUARDED_BY(mutex_);
   std::shared_ptr<std::optional<ConnectionIdentity>> peer_ GUARDED_BY(mutex_);
