@@ -57,7 +57,7 @@ namespace {
 [[maybe_unused]] void know(const TableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
                                 gradient_codec, staleness, read_own_writes, cache, copies, store, memory, timeout,
-                                threading, save_packed] = all;
+                                threading, save_packed, relayed_rows, guess_bytes] = all;
 }
 [[maybe_unused]] void know(const SessionTableOptions& all) {
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,

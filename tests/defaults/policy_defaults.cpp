@@ -189,6 +189,10 @@ DefaultTable table_defaults() {
       [](const TableOptions& options) { return count_text(options.memory, "must be given"); });
   row("copies of a row", "by the session",
       [](const TableOptions& options) { return count_text(options.copies, "by the session"); });
+  row("rows that other ranks answer, at most", "64",
+      [](const TableOptions& options) { return count_text(options.relayed_rows, "none"); });
+  row("memory for guesses", "none",
+      [](const TableOptions& options) { return count_text(options.guess_bytes, "none"); });
   row("timeout of a wait", "5 min", [](const TableOptions& options) { return text(options.timeout); });
   row("threading", "background", [](const TableOptions& options) { return text(options.threading); });
   return table;
