@@ -67,6 +67,24 @@ TEST(DeviceCapture, AllocatesNothing) {
   });
 }
 
+// reserve() makes room for residuals of every codec, but no step has left any. Mutation tried: reserved room counts as
+// held.
+TEST(DeviceCapture, AStepByTheLibraryLaunchesNothingForResidualsThatAnotherCodecWouldLeave) {
+  const auto launches = [](const Policy& policy) {
+    return on_ranks(2, [&](const auto& transport) {
+      Trainer trainer(transport, true, policy);
+      trainer.session.reserve();
+      const std::size_t captured = capture(trainer).operations.size();
+      const std::uint64_t before = trainer.device->computed;
+      trainer.step(0);
+      return std::to_string(captured) + " " + std::to_string(trainer.device->computed - before);
+    });
+  };
+  const auto by_library =
+      launches(Policy::parse("[defaults]\ncodec = \"exact\"\nalgorithm = \"dense\"\nsmall = \"off\"\n"));
+  EXPECT_EQ(launches(Policy::parse("[defaults]\ncodec = \"auto\"\nsmall = \"off\"\nallow = [\"int4\"]\n")), by_library);
+}
+
 TEST(DeviceCapture, WithoutReservationIsAnErrorThatSaysWhatToCall) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"));

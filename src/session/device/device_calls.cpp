@@ -37,24 +37,37 @@ std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std
 
 }  // namespace
 
-DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+exchange::StreamCall DeviceCalls::resolve(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step,
+                                          const exchange::HeldResiduals& held) const {
   exchange::NativeSum native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum;
   native.in_nodes = plan.options.node_sums;
   const policy::Level level = level_at(bucket, step);
   const policy::Stage& stage = level.stage;
-  Opened opened{.call = exchange::make_stream_call({.algorithm = level.algorithm,
-                                                    .codec = stage.codec,
-                                                    .second_hop = stage.second_hop,
-                                                    .intra = stage.intra,
-                                                    .dtype = bucket.dtype,
-                                                    .count = bucket.count,
-                                                    .weighted = step.weighted,
-                                                    .feedback = stage.error_feedback,
-                                                    .preconditioned = bucket.preconditioned,
-                                                    .held = residuals_.held(bucket.id),
-                                                    .native = native},
-                                                   device_.backend(), plan.chunk_bytes, plan.tiers)};
+  return exchange::make_stream_call({.algorithm = level.algorithm,
+                                     .codec = stage.codec,
+                                     .second_hop = stage.second_hop,
+                                     .intra = stage.intra,
+                                     .dtype = bucket.dtype,
+                                     .count = bucket.count,
+                                     .weighted = step.weighted,
+                                     .feedback = stage.error_feedback,
+                                     .preconditioned = bucket.preconditioned,
+                                     .held = held,
+                                     .native = native},
+                                    device_.backend(), plan.chunk_bytes, plan.tiers);
+}
+
+DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  Opened opened{.call = resolve(plan, bucket, step, residuals_.held(bucket.id))};
   opened.residuals = residuals_.begin(bucket.id, opened.call.resolved.call.residuals);
+  tables_.reserve(bucket);
+  return opened;
+}
+
+DeviceCalls::Opened DeviceCalls::reserve(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step,
+                                         bool folds) {
+  Opened opened{.call = resolve(plan, bucket, step, residuals_.held(bucket.id, folds))};
+  opened.residuals = residuals_.reserve(bucket.id, opened.call.resolved.call.residuals);
   tables_.reserve(bucket);
   return opened;
 }

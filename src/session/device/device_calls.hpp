@@ -42,6 +42,9 @@ class DeviceCalls {
   };
   /// Resolves the bucket's collective in this step, and makes room for its residuals and for a table of its tensors.
   [[nodiscard]] Opened open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step);
+  /// Does the same for a later step, which finds the residuals that are held now, or with `folds` wherever there is
+  /// room for any.
+  [[nodiscard]] Opened reserve(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step, bool folds);
   struct Prepared {
     DeviceFlight flight;  // without its execution
     exchange::StreamExecutor::Call call;
@@ -54,6 +57,8 @@ class DeviceCalls {
   static void close(exchange::StreamBackend& backend, const DeviceFlight& flight);
 
  private:
+  [[nodiscard]] exchange::StreamCall resolve(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step,
+                                             const exchange::HeldResiduals& held) const;
   void give_memory(exchange::StreamBackend& backend, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                    const exchange::StreamCall& call, exchange::StreamTask& task, DeviceFlight& flight);
 

@@ -44,12 +44,12 @@ void DevicePipeline::close_enqueued(bool marks) {
   }
 }
 
-void DevicePipeline::reserve(DeviceCalls& calls, const plan::Plan& plan, const StepInfo& step, void* memory) {
+void DevicePipeline::reserve(DeviceCalls& calls, const plan::Plan& plan, const StepInfo& step, bool folds,
+                             void* memory) {
   std::vector<DeviceCalls::Opened> opened;
   for (const plan::Bucket& bucket : plan.buckets) {
-    opened.push_back(calls.open(plan, bucket, step));
+    opened.push_back(calls.reserve(plan, bucket, step, folds));
   }
-  residuals_.keep_memory();
   // The same step on a copy of the arena shows how much memory it takes beyond the present memory.
   std::vector<TensorMemory> tensors;
   for (const plan::TensorPlan& tensor : plan.tensors) {

@@ -33,9 +33,10 @@ class DevicePipeline {
   /// Enqueues all buckets that have started completely. They get no marks of their own where the end of the step
   /// follows.
   void flush(bool ends_step = false);
-  /// Makes room for `step`, which `calls` are to enqueue: for its residuals, and for what the arena holds meanwhile.
-  /// `memory` is any device memory; it stands for gradients, and nobody reads it.
-  void reserve(DeviceCalls& calls, const plan::Plan& plan, const StepInfo& step, void* memory);
+  /// Makes room for a later step like `step`, which `calls` are to enqueue: for its residuals, and for what the arena
+  /// holds meanwhile. `folds`: as for DeviceCalls::reserve(). `memory` is any device memory; it stands for gradients,
+  /// and nobody reads it.
+  void reserve(DeviceCalls& calls, const plan::Plan& plan, const StepInfo& step, bool folds, void* memory);
 
  private:
   void take(std::vector<DeviceFlight> flights);

@@ -34,9 +34,14 @@ DeviceResiduals::OfBucket& DeviceResiduals::of_bucket(std::uint32_t bucket) {
   return buckets_[bucket];
 }
 
-exchange::HeldResiduals DeviceResiduals::held(std::uint32_t bucket) const {
-  return bucket < buckets_.size() ? exchange::HeldResiduals{buckets_[bucket].held, buckets_[bucket].moved}
-                                  : exchange::HeldResiduals{};
+exchange::HeldResiduals DeviceResiduals::held(std::uint32_t bucket, bool later) const {
+  if (bucket >= buckets_.size()) {
+    return {};
+  }
+  const OfBucket& now = buckets_[bucket];
+  const bool room =
+      now.ranges.local.data != nullptr || now.ranges.owner.data != nullptr || now.ranges.node.data != nullptr;
+  return {now.held || (later && room), now.moved};
 }
 
 void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
@@ -89,12 +94,27 @@ DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const exchange
   if (!call.any) {
     return {};
   }
-  captured_ = captured_ || device_.capturing();
+  captured_ = captured_ || (device_.capturing() && call.keeps.any());
+  make_room(bucket, call, !device_.capturing());
+  OfBucket& now = of_bucket(bucket);
+  now.held = true;
+  return {call, now.ranges};
+}
+
+DeviceResiduals::Use DeviceResiduals::reserve(std::uint32_t bucket, const exchange::ResidualUse& call) {
+  if (!call.any) {
+    return {};
+  }
+  make_room(bucket, call, false);
+  return {call, of_bucket(bucket).ranges};
+}
+
+// Room in which nothing is held is zero in a capture: clear_room() or the step that added the residuals has seen to it.
+void DeviceResiduals::make_room(std::uint32_t bucket, const exchange::ResidualUse& call, bool clears) {
   OfBucket& now = of_bucket(bucket);
   const auto make = [&](DeviceRange<float>& range, std::uint64_t first, std::uint64_t count) {
-    const bool there =
-        range.data != nullptr && range.first <= first && first + count <= range.first + range.count && now.held;
-    if (there || count == 0) {
+    const bool there = range.data != nullptr && range.first <= first && first + count <= range.first + range.count;
+    if (count == 0 || (there && (now.held || !clears))) {
       return;
     }
     if (device_.capturing()) {
@@ -106,7 +126,9 @@ DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const exchange
     if (range.data == nullptr) {
       range = {reinterpret_cast<float*>(device_.arena().acquire_lasting(count * sizeof(float))), first, count};
     }
-    device_.zero(range.data, range.count * sizeof(float));
+    if (clears || now.held) {
+      device_.zero(range.data, range.count * sizeof(float));
+    }
   };
   make(now.ranges.local, call.local.first, call.local.count);
   make(now.ranges.owner, call.owned.first, call.owned.count);
@@ -114,12 +136,42 @@ DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const exchange
     make(now.ranges.node, 0, exchange::elements_of(call.parts));
     now.parts = call.parts;
   }
-  now.held = true;
-  return {call, now.ranges};
+}
+
+void DeviceResiduals::clear_room() {
+  for (const OfBucket& now : buckets_) {
+    for (const DeviceRange<float>& range : {now.ranges.local, now.ranges.owner, now.ranges.node}) {
+      if (!now.held && range.data != nullptr) {
+        device_.zero(range.data, range.count * sizeof(float));
+      }
+    }
+  }
+}
+
+std::vector<DeviceResiduals::Ranges> DeviceResiduals::room() const {
+  std::vector<Ranges> room;
+  for (const OfBucket& now : buckets_) {
+    room.push_back(now.ranges);
+  }
+  return room;
+}
+
+void DeviceResiduals::go_back_to(const std::vector<Ranges>& room) {
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Ranges before = i < room.size() ? room[i] : Ranges{};
+    const auto go_back = [&](DeviceRange<float>& now, const DeviceRange<float>& then) {
+      if (now.data != then.data) {
+        device_.arena().release(reinterpret_cast<std::byte*>(std::exchange(now, then).data));
+      }
+    };
+    go_back(buckets_[i].ranges.local, before.local);
+    go_back(buckets_[i].ranges.owner, before.owner);
+    go_back(buckets_[i].ranges.node, before.node);
+  }
 }
 
 void DeviceResiduals::drop(exchange::StreamBackend& backend, DeviceRange<float>& range) const {
-  if (!keeps_memory_ && range.data != nullptr) {
+  if (frees_ == Frees::all && range.data != nullptr) {
     backend.release(reinterpret_cast<std::byte*>(range.data));
     range = {};
   }
@@ -140,14 +192,14 @@ void DeviceResiduals::end(exchange::StreamBackend& backend, std::uint32_t bucket
   if (!use.call.keeps.any()) {
     drop(backend, now.ranges.local);
     drop(backend, now.ranges.node);
-    now.held = captured_;  // a replay may keep residuals again
+    now.held = captured_ || device_.capturing();  // replays may keep residuals again, and a capture adds none yet
   }
   if (!use.call.parts.empty()) {
     drop(backend, now.ranges.local);
   }
   if (!use.call.keeps.owner) {
     drop(backend, now.ranges.owner);
-  } else if (!keeps_memory_ && now.ranges.owner.count > use.call.owned.count) {
+  } else if (frees_ == Frees::all && now.ranges.owner.count > use.call.owned.count) {
     // The range was loaded under another plan and covered the whole bucket; all of it but this rank's own part is zero
     // by now.
     DeviceRange<float> own{nullptr, use.call.owned.first, use.call.owned.count};
@@ -334,10 +386,11 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
 }
 
 void DeviceResiduals::load(ResidualStore residuals, const plan::Plan& plan) {
-  if (keeps_memory_) {
+  if (frees_ == Frees::none_for_ever) {
     throw Error(ErrorCode::invalid_argument,
                 "load: memory was reserved, and a captured step may use its residuals; load before reserve()");
   }
+  frees_ = Frees::all;
   for (OfBucket& now : buckets_) {
     drop(device_.backend(), now.ranges);
     now = {};

@@ -31,10 +31,16 @@ class DeviceResiduals {
     Ranges ranges = {};
   };
 
-  /// Returns which residuals of a bucket any rank may hold.
-  [[nodiscard]] exchange::HeldResiduals held(std::uint32_t bucket) const;
+  /// Returns which residuals of a bucket any rank may hold; with `later`, which it may hold before a later step, for
+  /// which room was made.
+  [[nodiscard]] exchange::HeldResiduals held(std::uint32_t bucket, bool later = false) const;
   /// Before the call: makes room for the residuals that its encoders keep. New residuals are zero.
   [[nodiscard]] Use begin(std::uint32_t bucket, const exchange::ResidualUse& call);
+  /// Makes room for the residuals that such a call keeps, so that begin() takes no memory. No residuals are held
+  /// afterwards that were not held before.
+  [[nodiscard]] Use reserve(std::uint32_t bucket, const exchange::ResidualUse& call);
+  /// Sets the reserved room to zero where no residuals are held, for begin() in a capture.
+  void clear_room();
   /// Between begin() and the call: multiplies the residuals of the bucket by `factor`.
   void decay(std::uint32_t bucket, double factor);
   /// Once the call is completely enqueued: frees the residuals that it has added.
@@ -46,8 +52,14 @@ class DeviceResiduals {
   void commit();
   void undo();
 
-  /// From now on no memory is freed, since a captured step may use it.
-  void keep_memory() noexcept { keeps_memory_ = true; }
+  /// Whose memory is freed when its residuals are added.
+  enum class Frees : std::uint8_t { all, none, none_for_ever };
+  /// Under `none` only load() frees memory; under `none_for_ever` nothing does, since a captured step may use it.
+  void set_frees(Frees frees) noexcept { frees_ = frees; }
+  [[nodiscard]] Frees frees() const noexcept { return frees_; }
+  /// The memory of each bucket, and the way back to it: what was reserved since is released.
+  [[nodiscard]] std::vector<Ranges> room() const;
+  void go_back_to(const std::vector<Ranges>& room);
 
   [[nodiscard]] bool empty() const noexcept;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
@@ -65,6 +77,7 @@ class DeviceResiduals {
     std::vector<exchange::ResidualUse::Part> parts = {};  // where ranges.node holds them, one behind the other
   };
   void scale(const OfBucket& now, double factor);
+  void make_room(std::uint32_t bucket, const exchange::ResidualUse& call, bool clears);
   OfBucket& of_bucket(std::uint32_t bucket);
   void copy_for_undo(std::uint32_t bucket);
   void drop(exchange::StreamBackend& backend, exchange::DeviceRange<float>& range) const;
@@ -82,8 +95,8 @@ class DeviceResiduals {
   std::vector<OfBucket> buckets_;                  // by bucket
   std::map<std::uint32_t, OfBucket> before_ = {};  // buckets that the step has changed, as they were before it
   bool remembers_ = false;
-  bool keeps_memory_ = false;
-  bool captured_ = false;  // a step was captured
+  Frees frees_ = Frees::all;
+  bool captured_ = false;  // a captured step keeps residuals
 };
 
 }  // namespace gradwire::session

@@ -57,6 +57,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::
   probe_status_ = reinterpret_cast<kernels::DeviceStatus*>(device_->backend().acquire(sizeof(kernels::DeviceStatus)));
   device_->zero(step_, sizeof(std::uint32_t));
   calls_.emplace(*device_, options_.reduction, held_.residuals(), step_);
+  room_.emplace(*device_, held_, pipeline_, *calls_, step_, options_.timeout);
 }
 
 // The destructor frees memory of the device, so it waits until no work uses this memory.
@@ -67,7 +68,7 @@ DeviceRunner::~DeviceRunner() {
       device_->follow_caller();  // replays run on the caller's stream only
     }
     device_->wait(device_->mark(), options_.timeout);
-    const DeviceMemory memory = memory_.latest();
+    const DeviceMemory memory = room_->latest();
     log(LogLevel::info, "device memory of rank " + std::to_string(info().rank) + ": peak " +
                             format_bytes(memory.peak_bytes) + ", held " + format_bytes(memory.held_bytes) +
                             "; pinned host memory: " + format_bytes(memory.pinned_bytes));
@@ -123,7 +124,7 @@ std::vector<Runner::Ended> DeviceRunner::advance(std::chrono::microseconds /*wai
   if (!device_->capturing()) {
     marks_.check_timeout(options_.timeout);
   }
-  memory_.note(*device_);
+  room_->note();
   return std::exchange(started_, {});
 }
 
@@ -146,7 +147,7 @@ bool DeviceRunner::end_step(bool skipped) {
     return false;  // nothing has run; its first replay may find NaN
   }
   device_->lead_caller_from(marks_.end_step());
-  memory_.note(*device_);
+  room_->note();
   if (held_.remembers()) {  // no later step may report this one's errors: the next world has its own device runner
     device_->wait_alone(device_->mark(), options_.timeout);  // the step counts, even if ranks have ended meanwhile
   }

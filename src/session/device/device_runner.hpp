@@ -16,9 +16,9 @@
 #include "session/device/device_calls.hpp"
 #include "session/device/device_held.hpp"
 #include "session/device/device_marks.hpp"
-#include "session/device/device_memory_watch.hpp"
 #include "session/device/device_node.hpp"
 #include "session/device/device_pipeline.hpp"
+#include "session/device/device_room.hpp"
 #include "session/runner/group_statistics.hpp"
 #include "session/runner/runner.hpp"
 
@@ -64,10 +64,10 @@ class DeviceRunner final : public Runner, private DeviceSteps {
     return pipeline_.waits(step, bucket);
   }
   [[nodiscard]] bool capturing() override { return device_->capturing(); }
-  void reserve(const plan::Plan& plan, const StepInfo& step) override;
+  [[nodiscard]] StepRoom& room() noexcept override { return *room_; }
   [[nodiscard]] std::optional<std::uint32_t> replayed_to() override;
   void set_step(std::uint64_t step) override;
-  [[nodiscard]] DeviceMemory memory() const override { return memory_.latest(); }
+  [[nodiscard]] DeviceMemory memory() const override { return room_->latest(); }
 
   std::shared_ptr<exchange::StreamDevice> device_;
   SessionOptions options_;
@@ -76,14 +76,14 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   DeviceMarks marks_;
   GroupStatistics statistics_;
   DevicePipeline pipeline_;
-  std::optional<DeviceCalls> calls_;               // set once there is device memory for the step
+  std::optional<DeviceCalls> calls_;  // set once there is device memory for the step, as the next one
+  std::optional<DeviceRoom> room_;
   std::uint32_t* step_ = nullptr;                  // device memory
   kernels::DeviceStatus* probe_status_ = nullptr;  // for searches for NaN; in device memory
   std::uint32_t nonfinite_steps_ = 0;              // the device's count, as last seen
   bool captured_ = false;                          // a step was captured, and may be replayed
   bool followed_ = false;                          // follow_caller() was called since the step began
   std::vector<Ended> started_;
-  DeviceMemoryWatch memory_;
 };
 
 }  // namespace gradwire::session

@@ -1,4 +1,4 @@
-// The work of a DeviceRunner between steps: it reserves memory, follows replays, agrees with other ranks, and saves.
+// The work of a DeviceRunner between steps: it follows replays, agrees with other ranks, and saves.
 // The host waits for the device here.
 #include <algorithm>
 #include <array>
@@ -7,7 +7,6 @@
 #include "plan/hash.hpp"
 #include "session/device/device_runner.hpp"
 #include "session/runner/agreements.hpp"
-#include "session/runner/level_at.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -16,31 +15,6 @@ using exchange::CurrentDevice;
 using exchange::StreamBackend;
 
 }  // namespace
-
-void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
-  if (held_.remembers()) {
-    return;  // a step that can be undone is never captured
-  }
-  require_no_capture(*device_, "reserve");
-  const CurrentDevice current(*device_);
-  device_->arena().set_fixed(false);
-  device_->follow_caller();
-  if (!step.choices.empty()) {  // another codec may be chosen before the capture begins
-    std::size_t levels = 0;
-    for (const plan::Bucket& bucket : plan.buckets) {
-      levels = std::max(levels, bucket.levels.size());
-    }
-    for (std::size_t level = 0; level < levels; ++level) {
-      const std::vector<BucketChoice> choices = uniform_choices(plan, level);
-      StepInfo other = step;
-      other.choices = choices;
-      pipeline_.reserve(*calls_, plan, other, step_);
-    }
-  }
-  pipeline_.reserve(*calls_, plan, step, step_);  // the last one, since the next step finds its residuals
-  device_->lead_caller();
-  memory_.note(*device_);
-}
 
 std::optional<std::uint32_t> DeviceRunner::replayed_to() {
   const CurrentDevice current(*device_);

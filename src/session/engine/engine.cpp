@@ -265,7 +265,7 @@ void Engine::reserve() {
     communication.agree_on_plan(weighted);
     if (DeviceSteps* steps = runner->device()) {  // the host's pool grows on demand
       parts.tune(info);
-      steps->reserve(*plan, info);
+      steps->room().reserve(*plan, info);
     }
   });
 }

@@ -141,6 +141,22 @@ class Probes {
   ~Probes() = default;
 };
 
+/// The memory of a device that coming steps take.
+class StepRoom {
+ public:
+  /// Allocates the memory that steps with this plan need, if they may be captured.
+  virtual void reserve(const plan::Plan& plan, const StepInfo& step) = 0;
+  /// Allocates the memory that steps with codec = "auto" at these levels need, whichever comes first. Returns false,
+  /// and allocates nothing, where the device has too little. It may be called while no bucket is under way.
+  [[nodiscard]] virtual bool take(const plan::Plan& plan, const StepInfo& step,
+                                  std::span<const std::size_t> levels) = 0;
+  /// Frees what the latest take() has allocated. No step was enqueued since.
+  virtual void give_back() = 0;
+
+ protected:
+  ~StepRoom() = default;
+};
+
 /// Steps on a device, which works without the host: a step ends for the host when it is enqueued, and it may be
 /// captured to be replayed later.
 class DeviceSteps {
@@ -159,8 +175,7 @@ class DeviceSteps {
   [[nodiscard]] virtual bool waits_to_join(std::uint64_t step, std::uint32_t bucket) const = 0;
   /// Whether the caller's work is being captured.
   [[nodiscard]] virtual bool capturing() = 0;
-  /// Allocates the memory that steps with this plan need, if they may be captured.
-  virtual void reserve(const plan::Plan& plan, const StepInfo& step) = 0;
+  [[nodiscard]] virtual StepRoom& room() noexcept = 0;
   /// Returns the number of the device's step if replays of captured steps may have advanced it. Blocks.
   [[nodiscard]] virtual std::optional<std::uint32_t> replayed_to() = 0;
   virtual void set_step(std::uint64_t step) = 0;

@@ -31,6 +31,17 @@ std::vector<std::vector<BucketChoice>> choices_of(const plan::Plan& plan) {
   return choices;
 }
 
+// Returns for each level whether steps at that level leave residuals.
+std::vector<bool> leaves_residuals(const plan::Plan& plan, std::size_t levels) {
+  std::vector<bool> leaves(levels);
+  for (const plan::Bucket& bucket : plan.buckets) {
+    for (std::size_t level = 0; level < levels && !bucket.levels.empty(); ++level) {
+      leaves[level] = leaves[level] || bucket.levels[std::min(level, bucket.levels.size() - 1)].stage.error_feedback;
+    }
+  }
+  return leaves;
+}
+
 }  // namespace
 
 DeviceAutoCodec::DeviceAutoCodec(Runner& runner, const plan::Plan& plan, Clock clock)
@@ -38,10 +49,11 @@ DeviceAutoCodec::DeviceAutoCodec(Runner& runner, const plan::Plan& plan, Clock c
       plan_(plan),
       clock_(clock ? std::move(clock) : Clock(monotonic_seconds)),
       choices_(choices_of(plan)),
-      pairs_(gate_, choices_.size()) {}
+      pairs_(gate_, leaves_residuals(plan, choices_.size())) {}
 
 void DeviceAutoCodec::agreed(const Agreement& agreement) {
   note(agreement.step, 0, "the library's own sums, until a codec has been measured to be faster");
+  weighted_ = agreement.steps.weighted;
   pairs_.begin();
   note_change(agreement.step);
 }
@@ -70,11 +82,20 @@ void DeviceAutoCodec::note_change(std::uint64_t step) {
   }
 }
 
-// A trial makes no copies.
+// A trial makes no copies, but its steps need memory as a job's own: for frames, and for residuals that another codec
+// leaves.
+bool DeviceAutoCodec::has_memory(const choice::DeviceGate::Asked& asked) {
+  const std::size_t levels[] = {pairs_.in_use(), asked.rival};
+  const StepInfo step{.step = static_cast<std::uint32_t>(pairs_.latest() + 1), .weighted = weighted_};
+  DeviceSteps* const device = runner_.device();
+  took_memory_ = device != nullptr && device->room().take(plan_, step, levels);
+  return took_memory_;
+}
+
 void DeviceAutoCodec::append(std::vector<double>& numbers) {
   if (exchanges()) {
     std::vector<std::uint32_t> words(choice::DeviceGate::kWords);
-    gate_.say(words, [](const choice::DeviceGate::Asked& /*asked*/) { return true; });
+    gate_.say(words, [this](const choice::DeviceGate::Asked& asked) { return has_memory(asked); });
     numbers.insert(numbers.end(), words.begin(), words.end());
   }
 }
@@ -91,6 +112,9 @@ void DeviceAutoCodec::take(const Compared& compared) {
     }
   }
   gate_.heard(largest);
+  if (std::exchange(took_memory_, false) && !gate_.needs_memory()) {  // another rank has not enough
+    runner_.device()->room().give_back();
+  }
 }
 
 void DeviceAutoCodec::note(std::uint64_t step, std::size_t level, const std::string& reason) {

@@ -50,6 +50,7 @@ class DeviceAutoCodec final : public Part, public ComparedPart, public Tuner {
   [[nodiscard]] const choice::DeviceGate& gate() const noexcept { return gate_; }
 
  private:
+  [[nodiscard]] bool has_memory(const choice::DeviceGate::Asked& asked);
   [[nodiscard]] bool exchanges() const noexcept { return pairs_.steps() > 0 && pairs_.steps() % kStepsApart == 0; }
   void note_change(std::uint64_t step);
   void note(std::uint64_t step, std::size_t level, const std::string& reason);
@@ -61,6 +62,8 @@ class DeviceAutoCodec final : public Part, public ComparedPart, public Tuner {
   choice::DeviceGate gate_;
   StepPairs pairs_;        // their ways are levels
   std::size_t noted_ = 0;  // the level in use that reports name
+  bool weighted_ = false;
+  bool took_memory_ = false;  // for trials, of which the ranks have not agreed yet that all have it
 
   // Other threads ask for these.
   mutable Mutex mutex_;

@@ -1,11 +1,15 @@
 // Times the steps of sessions over devices in pairs, which are the calls of a choice::DeviceGate: most pairs go the way
 // in use, and in a trial one of the two steps goes a rival's way. Before and behind each step of a trial the ranks
-// meet, and the time between two meetings is that of the step.
+// meet, and the time between two meetings is that of the step. A step behind one that leaves residuals adds these,
+// which takes longer: where one way of a trial leaves some and the other does not, the other goes twice, and its second
+// step is timed.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "choice/device_gate.hpp"
 
@@ -17,12 +21,13 @@ class StepPairs {
   /// All steps are of one class.
   static constexpr choice::ChoiceClass kClass{.function = choice::Function::nccl_all_reduce};
 
-  /// `gate` must outlive this. `ways`: how many ways there are to make a step.
-  StepPairs(choice::DeviceGate& gate, std::size_t ways) : gate_(gate), ways_(ways) {}
+  /// `gate` must outlive this. `leaves_residuals`: for each way to make a step, whether it leaves residuals.
+  StepPairs(choice::DeviceGate& gate, std::vector<bool> leaves_residuals)
+      : gate_(gate), leaves_residuals_(std::move(leaves_residuals)) {}
 
   /// Begins the next pair. Every rank calls it before the first step.
   void begin();
-  /// `step` has ended and counts. The next pair begins if it was the second of its pair.
+  /// `step` has ended and counts. The next pair begins if it was the last of its pair.
   void step_ended(std::uint64_t step);
   /// The ranks have met behind the latest step, `now` seconds after some moment.
   void met(double now);
@@ -37,25 +42,36 @@ class StepPairs {
   [[nodiscard]] bool meets() const noexcept { return meets_; }
   /// Returns how many steps have counted.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  /// Returns the number of the latest step.
+  [[nodiscard]] std::uint64_t latest() const noexcept { return latest_; }
   /// Returns how often way() has changed.
   [[nodiscard]] std::uint64_t changes() const noexcept { return changes_; }
 
  private:
-  [[nodiscard]] bool within_pair() const noexcept { return steps_ % kSteps != 0; }
+  struct Half {
+    std::size_t way = 0;
+    bool rival = false;
+    bool timed = false;
+  };
+  void add_half(bool rival);
   void set_way(std::size_t way);
 
   choice::DeviceGate& gate_;
-  std::size_t ways_;
+  std::vector<bool> leaves_residuals_;
+  std::vector<Half> pair_;     // its steps
+  std::size_t made_ = 0;       // of these
+  std::optional<Half> timed_;  // the latest step, if it is timed
   choice::DeviceGate::Turn turn_;
-  std::optional<choice::DeviceGate::Trial> ended_;  // a trial whose second step is the latest one, and which counts
+  std::optional<choice::DeviceGate::Trial> ended_;  // a trial whose last step is the latest one, and which counts
   std::size_t way_ = 0;
   std::uint64_t steps_ = 0;
   std::uint64_t latest_ = 0;  // number of the latest step
   std::uint64_t changes_ = 0;
   bool meets_ = false;
-  bool intact_ = false;       // nothing came between the steps of the trial
-  double first_seconds_ = 0;  // of the first step of the trial
-  double met_ = 0;            // when the ranks met last
+  bool intact_ = false;  // nothing came between the steps of the trial
+  double in_use_seconds_ = 0;
+  double rival_seconds_ = 0;
+  double met_ = 0;  // when the ranks met last
 };
 
 }  // namespace gradwire::session
