@@ -20,17 +20,18 @@ namespace gradwire::nccl {
 /// session. ready() orders a bucket behind the work that is on `stream` then, and work enqueued on `stream` after
 /// finish() comes behind the results. The host waits for the device only in wait(), in the first step, where ranks
 /// agree on the plan, in save() and load(), where steps with NaN are skipped, and under codec = "auto" in finish() of
-/// every 64th step and of steps that try a codec; docs/how-to/gpu.md lists these calls. Errors of enqueued work (a frame that
-/// arrived damaged, NCCL's own, a step that does not end within the timeout) are thrown by a later call, and only
-/// there: no timeout covers a host that waits for `stream` itself. A graph that captured a step must be destroyed
+/// every 64th step and of steps that try a codec; docs/how-to/gpu.md lists these calls. Errors of enqueued work (a
+/// frame that arrived damaged, NCCL's own, a step that does not end within the timeout) are thrown by a later call, and
+/// only there: no timeout covers a host that waits for `stream` itself. A graph that captured a step must be destroyed
 /// before the session is. docs/how-to/gpu.md says more. `options.threading` is ignored: any thread may call, one at a
 /// time communicates. Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null
 /// communicator, and from CUDA 12.8 on for a stream of another device; Error(transport) with NCCL's text.
 /// Error(unsupported) also for what no session over device memory can do, here measure_error and checksum = true, in
 /// later calls sync modes other than `step`, tables, checkpoint(), restore() and link(). Under codec = "auto" steps
-/// begin with NCCL's own sums, and take a codec of `allow` once it was measured to make them shorter. Under algorithm = "hierarchical" NCCL sums inside nodes, in an order of its own,
-/// which deterministic = true refuses with Error(invalid_argument); a node is what the policy says, else a host.
-/// docs/reference/support.md lists what works where.
+/// begin with NCCL's own sums, and take a codec of `allow` once it was measured to make them shorter. Under algorithm =
+/// "hierarchical" NCCL sums inside nodes, in an order of its own, which deterministic = true refuses with
+/// Error(invalid_argument); a node is what the policy says, else a host. docs/reference/support.md lists what works
+/// where.
 [[nodiscard]] Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options = {});
 
 /// All-reduces with codecs over device memory, without a session: one call, one result, nothing that blocks the host.
