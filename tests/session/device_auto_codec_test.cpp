@@ -287,7 +287,7 @@ TEST(DeviceAutoSession, ACodecForWhichOneRankHasNoMemoryIsNotTried) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, automatic("[\"int4\"]"));
     HostDevice& device = *trainer.device;
-    device.sum_takes = std::chrono::microseconds(200);
+    device.sum_takes = std::chrono::microseconds(600);
     for (int i = 0; i < 3; ++i) {
       make_step(trainer);
     }
@@ -314,12 +314,12 @@ TEST(DeviceAutoSession, TrialsTakeNoMemoryBeyondWhatWasReserved) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, automatic("[\"int4\", \"topk(5%)+int8\"]"));
     HostDevice& device = *trainer.device;
-    device.sum_takes = std::chrono::microseconds(200);
+    device.sum_takes = std::chrono::microseconds(600);
     make_step(trainer);
     make_step(trainer);
     std::uint64_t codecs = 0;
     std::string codec;
-    for (int i = 0; i < 1500; ++i) {
+    for (int i = 0; i < 1000; ++i) {
       const std::uint64_t allocations = device.allocations;
       device.set_memory_left(i % 64 == 61 ? ~std::size_t{0} : 0);  // ranks ask behind every 64th step
       make_step(trainer);

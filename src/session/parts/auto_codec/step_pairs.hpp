@@ -5,6 +5,7 @@
 // step is timed.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -35,7 +36,7 @@ class StepPairs {
   void go_on_from(std::uint64_t step);
 
   /// Returns the way of the coming step.
-  [[nodiscard]] std::size_t way() const noexcept { return way_; }
+  [[nodiscard]] std::size_t way() const noexcept { return pair_.empty() ? 0 : pair_[0].way; }
   /// Returns the way in use, which differs from way() in a trial.
   [[nodiscard]] std::size_t in_use() const noexcept { return turn_.way; }
   /// Whether the ranks are to meet behind the latest step.
@@ -50,28 +51,23 @@ class StepPairs {
  private:
   struct Half {
     std::size_t way = 0;
-    bool rival = false;
     bool timed = false;
   };
   void add_half(bool rival);
-  void set_way(std::size_t way);
 
   choice::DeviceGate& gate_;
   std::vector<bool> leaves_residuals_;
-  std::vector<Half> pair_;     // its steps
-  std::size_t made_ = 0;       // of these
-  std::optional<Half> timed_;  // the latest step, if it is timed
+  std::vector<Half> pair_;     // its coming steps
+  std::optional<bool> timed_;  // the latest step, if it is timed: whether it went the rival's way
   choice::DeviceGate::Turn turn_;
   std::optional<choice::DeviceGate::Trial> ended_;  // a trial whose last step is the latest one, and which counts
-  std::size_t way_ = 0;
   std::uint64_t steps_ = 0;
   std::uint64_t latest_ = 0;  // number of the latest step
   std::uint64_t changes_ = 0;
   bool meets_ = false;
-  bool intact_ = false;  // nothing came between the steps of the trial
-  double in_use_seconds_ = 0;
-  double rival_seconds_ = 0;
-  double met_ = 0;  // when the ranks met last
+  bool intact_ = false;                 // nothing came between the steps of the trial
+  std::array<double, 2> seconds_ = {};  // of the trial's steps: by the way in use, and by the rival
+  double met_ = 0;                      // when the ranks met last
 };
 
 }  // namespace gradwire::session
