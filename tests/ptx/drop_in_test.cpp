@@ -246,7 +246,7 @@ Sums run_until_compressed(const Configuration& configuration, const std::string&
 }
 
 TEST(PtxDropIn, TheKernelInsideTheNodeIsAdoptedAndItsSumsAreThoseOfMessages) {
-  const Sums wanted = run_until_compressed(configuration_of("[defaults]\ncodec = \"int8\"\n"), "", 0);
+  const Sums wanted = run_until_compressed(configuration_of("[defaults]\ncodec = \"int8\"\n"), "two_shot", 0);
   Configuration automatic = configuration_of("[defaults]\ncodec = \"auto\"\nallow = [\"int8\"]\n");
   automatic.timeout = std::chrono::seconds(60);
   const Sums got = run_until_compressed(automatic, "node_kernel", 8);
