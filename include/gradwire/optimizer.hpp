@@ -48,10 +48,10 @@ class Optimizer {
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
   /// Writes the state, without parameters and learning rate, to the stream that Session::save() writes to, or another
-  /// one. `packed` packs the values by libzstd, bit by bit the same, as Policy::save_packed does for a session's;
-  /// Error(unsupported) without libzstd. load() reads both, and comes after every add(). Error(corrupt) for a truncated
-  /// or damaged state, Error(mismatch) for the state of another model or optimizer, or where its length is damaged;
-  /// nothing has changed then.
+  /// one. `packed` packs the values by libzstd, bit by bit the same, as Policy::save_packed does for a session's,
+  /// and is refused like that in a build without libzstd. load() reads both, and comes after every add().
+  /// Error(corrupt) for a truncated or damaged state, Error(mismatch) for the state of another model or optimizer, or
+  /// where its length is damaged; nothing has changed then.
   void save(std::ostream& stream, bool packed = false) const;
   void load(std::istream& stream);
   /// Views of the state that save() writes, in host memory of this object: for Session::share() and restore(), and as

@@ -153,7 +153,7 @@ void find_in_keys(const std::vector<Facts>& facts, Findings& findings) {
       facts.front().key.check.empty()
           ? "not encrypted, no rank has a key: who listens on the network sees the gradients (gradwire key new)"
           : "what sessions, communicators and tables in host memory send, and calls that the drop-in for MPI "
-            "compresses, with the key " +
+            "compresses, with the key of check value " +
                 facts.front().key.check +
                 "; calls that pass, and other drop-ins, do without and say so; device memory and elastic steps over "
                 "MPI refuse it",

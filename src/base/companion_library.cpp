@@ -77,6 +77,9 @@ std::vector<std::string> companion_places(const std::string& file_name, const st
   if (program && folder.filename() == "bin") {
     relative_folders.insert(relative_folders.end(),
                             {"../" GRADWIRE_LIBDIR, "../lib"});  // in an installation, and in a build
+  } else if (program && folder.filename() == "gradwire" && folder.parent_path().filename() == "libexec") {
+    relative_folders.insert(relative_folders.end(),
+                            {"../../" GRADWIRE_LIBDIR, "../../lib"});  // a program of the tool's
   } else if (!program && folder.filename() == "python" && folder.parent_path().filename() == "gradwire") {
     relative_folders.emplace_back("../..");  // the module for Python, in LIBDIR/gradwire/python
   }

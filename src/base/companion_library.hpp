@@ -20,8 +20,8 @@ struct CompanionLibrary {
 };
 
 /// The places where a companion may lie, seen from the library or program that contains this code: beside it; for a
-/// program in a folder bin also in the folder of libraries beside that; for the module for Python also two folders up.
-/// No other places are searched, since a file that is found runs at once.
+/// program in a folder bin or libexec/gradwire also in the folder of libraries beside bin or libexec; for the module
+/// for Python also two folders up. No other places are searched, since a file that is found runs at once.
 [[nodiscard]] std::vector<std::string> companion_places(const std::string& file_name, const std::filesystem::path& code,
                                                         bool program);
 

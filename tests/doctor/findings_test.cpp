@@ -228,7 +228,7 @@ TEST(DoctorFindings, EncryptionIsToldEitherWay) {
   for (Facts& rank : cluster.facts) {
     rank.key.check = "5d902d6b";
   }
-  EXPECT_THAT(told_of(cluster), ::testing::HasSubstr("with the key 5d902d6b"));
+  EXPECT_THAT(told_of(cluster), ::testing::HasSubstr("with the key of check value 5d902d6b"));
 }
 
 // Each host is told once, with whether strangers would see what travels. Mutation tried: the key is not looked at.

@@ -48,7 +48,9 @@ std::deque<Message> messages_of(std::uint64_t seed, int rank) {
       message.bytes = frame_of(i, random() % 2 == 0 ? wire::kFlagCrc : std::uint8_t{0});
     } else {
       message.bytes.resize(random() % 5 == 0 ? 0 : random() % 9000, static_cast<std::byte>(16 * rank + 1));
-      std::memcpy(message.bytes.data(), &i, std::min(message.bytes.size(), sizeof i));
+      if (!message.bytes.empty()) {
+        std::memcpy(message.bytes.data(), &i, std::min(message.bytes.size(), sizeof i));
+      }
     }
     message.repeated = random() % 4 == 0;
   }

@@ -45,6 +45,8 @@ TEST(HttpLibrary, IsSoughtWhereGradwireLiesAlone) {
   EXPECT_THAT(companion_places(kExportFile, "/opt/bin/gradwire", true), Each(HasSubstr("/opt/")))
       << "nothing above its prefix";
   EXPECT_THAT(companion_places(kExportFile, "/opt/bin/gradwire", true), Contains(lib("/opt/lib")));
+  EXPECT_THAT(companion_places(kExportFile, "/opt/libexec/gradwire/gradwire-doctor", true), Contains(lib("/opt/lib")));
+  EXPECT_THAT(companion_places(kExportFile, "/tmp/gradwire/gradwire-doctor", true), ElementsAre(lib("/tmp/gradwire")));
   EXPECT_THAT(companion_places(kExportFile, "/opt/lib/gradwire/python/gradwire_torch.so", false),
               ElementsAre(lib("/opt/lib/gradwire/python"), lib("/opt/lib")));
   EXPECT_THAT(companion_places(kExportFile, "", true), IsEmpty());
