@@ -91,8 +91,8 @@ std::vector<std::string> companion_places(const std::string& file_name, const st
 
 void* load_companion(const CompanionLibrary& library, const std::string& file) {
   // It is never unloaded, since threads of it may outlive this code.
-  const int flags =
-      RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | (library.isolated && GRADWIRE_ADDRESS_SANITIZER == 0 ? RTLD_DEEPBIND : 0);
+  const bool sanitized = GRADWIRE_ADDRESS_SANITIZER != 0 || GRADWIRE_THREAD_SANITIZER != 0;
+  const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | (library.isolated && !sanitized ? RTLD_DEEPBIND : 0);
   void* loaded = nullptr;
   std::string why;
   for (const std::string& place : file.empty() ? places_of(library) : std::vector<std::string>{file}) {

@@ -101,8 +101,9 @@ bool Service::await_asked(Relaying& relaying, std::uint32_t generation) {
       if (at == pull->asked.end() || pull->needed != wanted.needed || pull->generation < generation) {
         continue;
       }
-      const auto place = std::lower_bound(at->second.begin(), at->second.end(), id,
-                                          [&](std::uint32_t i, std::uint64_t value) { return pull->ids[i] < value; });
+      const auto place =
+          std::lower_bound(at->second.begin(), at->second.end(), id,
+                           [&ids = pull->ids](std::uint32_t i, std::uint64_t value) { return ids[i] < value; });
       if (place != at->second.end() && pull->ids[*place] == id) {
         relaying.awaited = pull;
         relaying.asked = at->first;

@@ -143,7 +143,11 @@ void ResidualStore::copy_before_changes(std::uint32_t tensor) {
   }
 }
 
-void ResidualStore::remember() { undo_.emplace().changes = changes_; }
+void ResidualStore::remember() {
+  Undo fresh;  // some compilers cannot make it in place, as a class inside this one
+  fresh.changes = changes_;
+  undo_ = std::move(fresh);
+}
 
 // Usually each step writes the same elements, and nothing has to be copied.
 void ResidualStore::prepare_commit() {
