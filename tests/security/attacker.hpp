@@ -18,9 +18,9 @@
 
 namespace gradwire::test {
 
-/// What is done with a message. `swap` exchanges it with the next message of its tag or of its size; `repeat_here` puts
-/// an earlier message of the rank in its place, `repeat_beside` sends one behind it, and `repeat_other_run` takes one
-/// of an earlier job with the same key.
+/// The attacker does one of these to a message. `swap` exchanges it with the next message of its tag or of its size;
+/// `repeat_here` puts an earlier message of the rank in its place, `repeat_beside` sends one behind it, and
+/// `repeat_other_run` takes one of an earlier job with the same key.
 enum class AttackKind : std::uint8_t { flip, cut, drop, repeat_here, repeat_beside, repeat_other_run, swap, delay };
 inline constexpr std::size_t kAttackKinds = 8;
 inline constexpr std::string_view kAttackNames[kAttackKinds] = {

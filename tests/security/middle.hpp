@@ -66,7 +66,7 @@ class Middle {
                 },
             .get = inner.get};
   }
-  /// What was passed on in either direction of a connection, counted from 0.
+  /// Returns the bytes that were passed on in each direction of a connection. Connections are counted from 0.
   [[nodiscard]] std::pair<Bytes, Bytes> recorded(std::size_t connection) {
     const std::lock_guard lock(mutex_);
     return {connections_.at(connection).sides[0].sent, connections_.at(connection).sides[1].sent};

@@ -102,8 +102,8 @@ TEST(SecureChannel, AnImpostorGetsTheFirstMessageOnly) {
   EXPECT_LE(taken_from(client).size(), 7U) << "an alert in clear text has 7 bytes";
 }
 
-// What was read before a changed record is returned first. Mutation tried: a channel that has failed has nothing
-// unread.
+// The channel first returns the bytes that it read before a changed record. Mutation tried: a channel that has failed
+// has nothing unread.
 TEST(SecureChannel, AFailureBehindGoodBytesIsUnread) {
   const Key key = Key::random();
   Sides sides{connecting(key), accepting(key)};

@@ -49,7 +49,7 @@ class PartsWorld {
     number_ += missing;
     std::optional<std::size_t> level;
     double longest = 0;
-    double by_library = 0;
+    double longest_by_nccl = 0;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       session::StepInfo info{.step = static_cast<std::uint32_t>(number_)};
       ranks_[rank]->part->tune(info);
@@ -60,10 +60,10 @@ class PartsWorld {
       const double took = seconds_(number_, mine, static_cast<int>(rank));
       ranks_[rank]->now += took;
       longest = std::max(longest, took);
-      by_library = std::max(by_library, seconds_(number_, 0, static_cast<int>(rank)));
+      longest_by_nccl = std::max(longest_by_nccl, seconds_(number_, 0, static_cast<int>(rank)));
     }
     total += longest;
-    library += by_library;
+    by_nccl += longest_by_nccl;
     end(number_++);
     return *level;
   }
@@ -79,7 +79,7 @@ class PartsWorld {
   [[nodiscard]] std::uint64_t made() const { return number_; }
 
   double total = 0;    // seconds of the steps
-  double library = 0;  // seconds, had all steps been the library's
+  double by_nccl = 0;  // seconds, had NCCL made the sums of all steps
   std::uint64_t comparisons = 0;
   std::function<double()> late;  // seconds from a meeting until a rank's host goes on; null if it goes on at once
 
@@ -140,7 +140,7 @@ TEST(DeviceAutoCodec, StartsWithTheLibrarysSumsAndTakesAFasterCodec) {
   EXPECT_EQ(statistics.switches[1].to, "int8");
   EXPECT_EQ(statistics.switches[1].reason, "a step takes 8 ms instead of 10 ms");
   world.steps(4000);
-  EXPECT_LT(world.total, 0.87 * world.library);
+  EXPECT_LT(world.total, 0.87 * world.by_nccl);
   EXPECT_LT(world.comparisons, 0.06 * static_cast<double>(world.made())) << "hosts seldom wait";
 }
 
@@ -152,12 +152,12 @@ TEST(DeviceAutoCodec, NeverSlowerThanTheLibraryByMoreThanTheTrials) {
     for (int i = 0; i < 20000; ++i) {
       compressed += world.step();
     }
-    EXPECT_GE(world.library / world.total, 0.97) << gain;
+    EXPECT_GE(world.by_nccl / world.total, 0.97) << gain;
     if (gain <= 1) {
       EXPECT_LE(static_cast<double>(compressed), 0.015 * static_cast<double>(world.made())) << gain;
       EXPECT_GE(compressed, session::StepPairs::kSteps * 4) << "it is tried";
     } else {
-      EXPECT_GE(world.library / world.total, 0.9 * gain) << gain;
+      EXPECT_GE(world.by_nccl / world.total, 0.9 * gain) << gain;
     }
   }
 }
@@ -169,7 +169,7 @@ TEST(DeviceAutoCodec, OfSeveralCodecsTheFastestWinsAndOneThatBecomesSlowerIsDrop
   EXPECT_EQ(world.steps(4000), 2U);
   world.steps(20000);
   EXPECT_NE(world.steps(1), 2U);
-  EXPECT_LE(world.total, world.library);
+  EXPECT_LE(world.total, world.by_nccl);
 }
 
 // Mutation tried: ranks decide by their own medians.
@@ -243,7 +243,7 @@ TEST(DeviceAutoCodec, ACapturedStepTakesWhatIsInUse) {
 Policy dense() { return Policy::parse("version = 1\n[defaults]\ncodec = \"exact\"\nalgorithm = \"dense\"\n"); }
 
 // Returns the results of a step by the library, on two ranks.
-std::vector<std::string> by_library(std::uint64_t step) {
+std::vector<std::string> longest_by_nccl(std::uint64_t step) {
   return on_ranks(2, [&](const auto& transport) {
     Trainer trainer(transport, true, dense());
     trainer.step(step);
@@ -253,7 +253,7 @@ std::vector<std::string> by_library(std::uint64_t step) {
 
 // The simulated device sleeps. Mutation tried: buckets ignore the choice.
 TEST(DeviceAutoSession, ASlowLibraryIsReplacedAndAFastOneIsNot) {
-  const std::vector<std::string> wanted = by_library(0);
+  const std::vector<std::string> wanted = longest_by_nccl(0);
   for (const bool slow_library : {true, false}) {
     const auto codecs = on_ranks(2, [&](const auto& transport) {
       Trainer trainer(transport, true, automatic());
@@ -343,7 +343,7 @@ TEST(DeviceAutoSession, ReservesMemoryForEveryCodec) {
 }
 
 TEST(DeviceAutoSession, ACapturedStepKeepsTheLibrarysSums) {
-  const std::vector<std::string> wanted = by_library(3);
+  const std::vector<std::string> wanted = longest_by_nccl(3);
   const auto seen = on_ranks(2, [&](const auto& transport) {
     Trainer trainer(transport, true, automatic("[\"int8\", \"int4\"]"));
     trainer.session.reserve();
